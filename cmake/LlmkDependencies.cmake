@@ -1,0 +1,44 @@
+# What the library needs from the system.
+
+find_package(OpenCL REQUIRED)
+set(THREADS_PREFER_PTHREAD_FLAG ON)
+find_package(Threads REQUIRED)
+find_package(PkgConfig)
+
+set(LLMK_PRIVATE_LIBRARIES Threads::Threads)
+set(LLMK_PC_LIBS_PRIVATE ${CMAKE_THREAD_LIBS_INIT})
+find_library(LLMK_MATH_LIBRARY m)
+mark_as_advanced(LLMK_MATH_LIBRARY)
+if(LLMK_MATH_LIBRARY)
+  list(APPEND LLMK_PRIVATE_LIBRARIES m)
+  list(APPEND LLMK_PC_LIBS_PRIVATE -lm)
+endif()
+list(APPEND LLMK_PRIVATE_LIBRARIES ${CMAKE_DL_LIBS})
+foreach(library ${CMAKE_DL_LIBS})
+  list(APPEND LLMK_PC_LIBS_PRIVATE -l${library})
+endforeach()
+
+# jansson reads tuning rows. Without it the built-in rows still work.
+set(LLMK_HAVE_JANSSON OFF)
+set(LLMK_JANSSON_STATUS "off (jansson was not found by pkg-config: user tuning files are not read)")
+if(PkgConfig_FOUND)
+  pkg_check_modules(JANSSON QUIET IMPORTED_TARGET jansson)
+  if(JANSSON_FOUND)
+    set(LLMK_HAVE_JANSSON ON)
+    set(LLMK_JANSSON_STATUS "on (jansson ${JANSSON_VERSION})")
+    list(APPEND LLMK_PRIVATE_LIBRARIES PkgConfig::JANSSON)
+    target_compile_definitions(llmk_build_options INTERFACE
+      $<$<COMPILE_LANGUAGE:C>:LLMK_HAVE_JANSSON=1>)
+  endif()
+endif()
+
+set(LLMK_CMOCKA_STATUS "")
+if(LLMK_BUILD_TESTS)
+  if(PkgConfig_FOUND)
+    pkg_check_modules(CMOCKA QUIET IMPORTED_TARGET cmocka)
+  endif()
+  if(NOT CMOCKA_FOUND)
+    message(FATAL_ERROR "The tests need cmocka (Debian: libcmocka-dev) and pkg-config; "
+      "install them, or configure with -DLLMK_BUILD_TESTS=OFF")
+  endif()
+endif()
