@@ -1,0 +1,161 @@
+/*
+ * core.h - what every file of the library shares: errors, logging, the context, its device.
+ * Operator files include ops/operator.h, which includes this.
+ */
+#ifndef LLMK_CORE_H
+#define LLMK_CORE_H
+
+#include <llmk/llmk.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* Returns from the enclosing function where `expr` is not LLMK_OK. */
+#define LLMK_TRY(expr)                                                                             \
+    do {                                                                                           \
+        llmk_status llmk_try_ = (expr);                                                            \
+        if (llmk_try_ != LLMK_OK)                                                                  \
+            return llmk_try_;                                                                      \
+    } while (0)
+
+#define LLMK_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+#define LLMK_COUNT(array)      (sizeof(array) / sizeof((array)[0]))
+
+/* ---- Errors (status.c) ---- */
+
+/* Sets this thread's error text and returns `status`: `return llmk_fail(LLMK_INVALID_SHAPE, ...)`.
+ */
+llmk_status llmk_fail(llmk_status status, const char *fmt, ...) LLMK_PRINTF(2, 3);
+/* Puts "prefix: " before this thread's error text; returns `status`. */
+llmk_status llmk_fail_prefix(llmk_status status, const char *fmt, ...) LLMK_PRINTF(2, 3);
+/* The status for an OpenCL error code, with the call's name in the text. Marks `ctx` (may be NULL)
+ * lost where the code means that. */
+llmk_status llmk_fail_cl(llmk_context *ctx, cl_int code, const char *call);
+const char *llmk_cl_error_name(cl_int code);
+
+/* ---- Logging (log.c) ---- */
+
+typedef struct llmk_log {
+    llmk_log_callback callback;
+    void *user;
+    llmk_log_level level;     /* of the callback */
+    llmk_log_level env_level; /* LLMK_LOG's, to stderr; LLMK_LOG_NONE: off */
+} llmk_log;
+
+void llmk_log_init(llmk_log *log, const llmk_context_options *options);
+void llmk_log_write(const llmk_log *log, llmk_log_level level, const char *fmt, ...)
+    LLMK_PRINTF(3, 4);
+
+/* ---- Devices (device.c) and what running on them showed (probe.c) ---- */
+
+typedef struct llmk_caps {
+    cl_platform_id platform;
+    cl_device_id device;
+    char platform_name[128], device_name[128], driver[128], version[128], il_version[64];
+    llmk_vendor vendor;
+    cl_device_type type;
+    uint32_t compute_units, clock_mhz, max_work_group, compute_capability;
+    uint64_t global_bytes, max_alloc_bytes, local_bytes, cache_bytes;
+    uint32_t base_align; /* bytes */
+    bool spirv;
+    char *extensions; /* owned */
+    /* "vendor|device|driver|library": what a verdict or a binary on disk is valid for. */
+    char identity[512];
+} llmk_caps;
+
+llmk_status llmk_caps_read(cl_device_id device, llmk_caps *caps);
+void llmk_caps_release(llmk_caps *caps);
+bool llmk_caps_extension(const llmk_caps *caps, const char *name);
+/* LLMK_DEVICE or the best device. */
+llmk_status llmk_device_choose(cl_device_id *device);
+void llmk_caps_fill_info(const llmk_caps *caps, llmk_device_info *info);
+
+static inline bool llmk_is_cpu(const llmk_caps *caps)
+{
+    return (caps->type & CL_DEVICE_TYPE_CPU) != 0;
+}
+
+/* Probes build and run a small kernel once a context; results are kept on disk as verdicts are. */
+uint32_t llmk_probe_subgroup_size(llmk_context *ctx); /* 0: none */
+bool llmk_probe_fp16(llmk_context *ctx);
+bool llmk_probe_inline_ptx(llmk_context *ctx);
+
+/* ---- The context (context.c) ---- */
+
+typedef struct llmk_programs llmk_programs; /* program.c */
+typedef struct llmk_verdicts llmk_verdicts; /* select.c */
+typedef struct llmk_cache llmk_cache;       /* cache.c */
+
+struct llmk_context {
+    atomic_uint references;
+    cl_context cl;
+    llmk_caps caps;
+    llmk_log log;
+    uint32_t flags;
+    char *forced_variants; /* "op:name,..." or NULL */
+    char *forced_image;    /* "source", "spirv", "native" or NULL */
+    atomic_bool lost;
+    llmk_programs *programs;
+    llmk_verdicts *verdicts;
+    llmk_cache *cache;
+    /* Trial builds and self-tests run in a context of their own, since a fault would kill this one.
+     * Made when first needed, under trial_lock; NULL inside a trial context. */
+    pthread_mutex_t trial_lock;
+    llmk_context *trial;
+    bool is_trial;
+    /* Results of the probes: -1 not probed yet. */
+    atomic_int subgroup_size, fp16, inline_ptx;
+    pthread_mutex_t profiler_lock;
+    llmk_profile_callback profiler;
+    void *profiler_user;
+};
+
+void llmk_context_retain(llmk_context *ctx);
+/* The context for trials of `ctx`, made anew if the last one was lost. Hold ctx->trial_lock. */
+llmk_status llmk_context_trial(llmk_context *ctx, llmk_context **trial);
+/* LLMK_DEVICE_LOST once the device is lost. */
+llmk_status llmk_context_usable(llmk_context *ctx);
+
+/* ---- Disk (cache.c) ---- */
+
+/* Small named blobs in a private folder. A key is text; damaged files are deleted and read as
+ * absent. Never fails loudly: a cache that cannot be used is logged once and switched off. */
+llmk_cache *llmk_cache_open(const char *dir_option, const llmk_log *log);
+void llmk_cache_close(llmk_cache *cache);
+/* Returns a malloc'ed blob, or NULL. */
+void *llmk_cache_get(llmk_cache *cache, const char *key, size_t *size);
+void llmk_cache_put(llmk_cache *cache, const char *key, const void *data, size_t size);
+void llmk_cache_drop(llmk_cache *cache, const char *key);
+/* NULL where the cache is off. */
+const char *llmk_cache_dir(const llmk_cache *cache);
+
+/* 64-bit FNV-1a; start from LLMK_HASH_SEED. */
+#define LLMK_HASH_SEED 0xcbf29ce484222325u
+uint64_t llmk_hash(uint64_t seed, const void *data, size_t size);
+
+/* ---- Kernel sources (source.c) ---- */
+
+/* A kernel file with its includes expanded, malloc'ed and NUL-terminated; file is relative to cl/.
+ */
+llmk_status llmk_source_load(const char *file, char **text);
+/* Changes when any kernel source does. */
+uint64_t llmk_sources_hash(void);
+
+/* ---- Programs and kernels (program.c) ---- */
+
+llmk_programs *llmk_programs_new(void);
+void llmk_programs_free(llmk_programs *programs);
+
+typedef struct llmk_program llmk_program;
+
+/* The program of `file` with `defines` ("-DX=f16 -DY=f16", in the manifest's spelling), built or
+ * loaded on first use. Thread-safe; blocks on first use. */
+llmk_status llmk_program_get(llmk_context *ctx, const char *file, const char *defines,
+                             llmk_program **program);
+/* Takes a kernel object out of the program's pool: nobody else sets its arguments meanwhile. */
+llmk_status llmk_program_acquire(llmk_context *ctx, llmk_program *program, const char *name,
+                                 cl_kernel *kernel);
+void llmk_program_release(llmk_program *program, const char *name, cl_kernel kernel);
+/* "source", "spirv", "ptx", "cubin", "gfx942": what the program was made from. */
+const char *llmk_program_image(const llmk_program *program);
+
+#endif

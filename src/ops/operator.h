@@ -1,0 +1,144 @@
+/*
+ * operator.h - what an operator is made of. An operator is one file here and one folder under cl/:
+ * a check that turns the caller's args into a problem, a table of variants in order of preference
+ * ending in `ref`, a key that says which problems share a verdict, and a self-test.
+ * docs/adding-an-operator.md walks through one.
+ */
+#ifndef LLMK_OPERATOR_H
+#define LLMK_OPERATOR_H
+
+#include "core/core.h"
+#include "core/tensor.h"
+
+/* ---- Launching (launch.c) ---- */
+
+/* One call of one operator on its way to the queue. */
+typedef struct llmk_launch {
+    llmk_context *ctx;
+    cl_command_queue queue;
+    const llmk_events *events;
+    const char *op, *variant;
+    bool in_order;
+    bool want_event;
+    bool profile;
+    unsigned enqueued;
+    cl_event last; /* of the last kernel, where anybody needs it */
+} llmk_launch;
+
+/* A kernel being set up. Errors are sticky and come out of llmk_kernel_enqueue. */
+typedef struct llmk_kernel {
+    llmk_launch *launch;
+    llmk_program *program;
+    const char *name;
+    cl_kernel kernel;
+    cl_uint arg;
+    llmk_status status;
+} llmk_kernel;
+
+/* Kernel `name` of cl/`file` built with `defines` (the spelling of cl/manifest.txt). */
+llmk_kernel llmk_kernel_open(llmk_launch *launch, const char *file, const char *defines,
+                             const char *name);
+/* Arguments, in the kernel's order. */
+void llmk_arg_view(llmk_kernel *k, const llmk_view *view); /* buffer, then its llmk_rows; absent:
+                                                              NULL and zeros */
+void llmk_arg_buffer(llmk_kernel *k, cl_mem buffer);       /* may be NULL */
+void llmk_arg_u64(llmk_kernel *k, uint64_t value);         /* ulong */
+void llmk_arg_u32(llmk_kernel *k, uint32_t value);         /* uint */
+void llmk_arg_f32(llmk_kernel *k, float value);
+void llmk_arg_local(llmk_kernel *k, size_t bytes);
+/* Work-groups along each dimension and items in a group; gives the kernel object back. */
+llmk_status llmk_kernel_enqueue(llmk_kernel *k, const size_t groups[3], const size_t local[3]);
+
+/* ---- Variants and selection (select.c) ---- */
+
+typedef struct llmk_reason {
+    char text[248];
+} llmk_reason;
+/* Writes why not, and returns false. */
+bool llmk_no(llmk_reason *why, const char *fmt, ...) LLMK_PRINTF(2, 3);
+
+typedef struct llmk_variant {
+    const char *name;
+    /* Steps one and two of the selection: vendor, device, features, types, shape. May probe. */
+    bool (*supports)(llmk_context *ctx, const void *problem, llmk_reason *why);
+    /* Enqueues the kernels. Called on problems it supports, and never on empty ones. */
+    llmk_status (*launch)(llmk_launch *launch, const void *problem);
+} llmk_variant;
+
+typedef struct llmk_trial llmk_trial;
+
+typedef struct llmk_operator {
+    llmk_op id;
+    const char *name;
+    size_t problem_size; /* at most LLMK_PROBLEM_SIZE */
+    /* Turns args into a problem, checking everything. dry: buffers may be NULL. */
+    llmk_status (*check)(llmk_context *ctx, const void *args, bool dry, void *problem);
+    bool (*is_empty)(const void *problem); /* nothing to do */
+    const llmk_variant *variants;          /* in order of preference; `ref` last */
+    size_t variant_count;
+    /* What a verdict depends on besides the variant: types and options, not shapes: "x=f16 y=f16".
+     */
+    void (*key)(const void *problem, char *key, size_t size);
+    /* Step four: runs `t`'s variant on small problems of the same key; LLMK_SELFTEST_FAILED with a
+     * sentence where it is wrong. */
+    llmk_status (*self_test)(llmk_trial *t, const void *problem);
+    /* The workspace of the problem, or NULL; may itself be NULL. */
+    llmk_workspace *(*workspace)(const void *problem);
+} llmk_operator;
+
+#define LLMK_PROBLEM_SIZE 2048
+
+/* The operators by llmk_op; NULL for unknown values. */
+const llmk_operator *llmk_operator_get(llmk_op op);
+extern const llmk_operator llmk_operator_rmsnorm, llmk_operator_gated_activation, llmk_operator_add,
+    llmk_operator_quantize, llmk_operator_dequantize, llmk_operator_error_report,
+    llmk_operator_linear;
+
+/* The whole of a public operator function: check, select, launch. */
+llmk_status llmk_operate(const llmk_operator *op, llmk_context *ctx, cl_command_queue queue,
+                         const void *args, const llmk_events *events);
+
+/* ---- Self-tests (trial.c) ---- */
+
+/* A variant under test, in the trial context. Steps are sticky as a checker's are; the driver frees
+ * what was made. */
+struct llmk_trial {
+    llmk_context *ctx; /* the trial context */
+    cl_command_queue queue;
+    const llmk_operator *op;
+    const llmk_variant *variant;
+    llmk_status status;
+    size_t buffer_count, host_count;
+    cl_mem buffers[16];
+    void *hosts[16];
+};
+
+/* A matrix of seeded values uniform in [-scale, scale], rounded to dtype (floats only). `*host`
+ * (where not NULL) gets the rounded values; they live as long as the trial. */
+llmk_tensor llmk_trial_input(llmk_trial *t, llmk_dtype dtype, uint64_t rows, uint64_t cols,
+                             uint32_t seed, float scale, const float **host);
+/* A matrix of NaN (of 0xff bytes, for integers). */
+llmk_tensor llmk_trial_output(llmk_trial *t, llmk_dtype dtype, uint64_t rows, uint64_t cols);
+/* Scratch memory of the trial for expected values. */
+double *llmk_trial_doubles(llmk_trial *t, size_t count);
+/* Runs the variant under test on `args` and waits. */
+void llmk_trial_run(llmk_trial *t, const void *args);
+/* |tensor - expected| <= atol + (rtol + epsilon of its dtype) * |expected|, everywhere. */
+void llmk_trial_compare(llmk_trial *t, const char *name, const llmk_tensor *tensor,
+                        const double *expected, double rtol, double atol);
+
+/* ---- Workspaces (workspace.c) ---- */
+
+struct llmk_workspace {
+    llmk_context *ctx;
+    uint64_t bytes;
+    cl_mem buffer;
+    pthread_mutex_t lock;
+    cl_command_queue queue; /* of the last call; retained */
+    cl_event last;
+};
+
+/* A checker's step: present, of this context, and at least `bytes` long. */
+void llmk_check_workspace(llmk_checker *c, const llmk_workspace *workspace, uint64_t bytes);
+
+#endif

@@ -1,0 +1,169 @@
+/*
+ * case.h - one description of a problem for tests, benchmark, tuner and demo.
+ *
+ * A case is an operator and a line of text, "rmsnorm rows=5 h=111 x=bf16 w=f32"; the text is what
+ * the tables hold, what the command line takes and what a failure prints. An operator's case file
+ * (tests/cases/<op>_cases.c) supplies the fields of its line, a table of lines, and a `prepare`
+ * that declares tensors, fills the library's args and computes the reference in f64. Everything
+ * else - buffers, canaries, poison, rotation, checking - is here and the same for all operators.
+ */
+#ifndef LLMK_CASE_H
+#define LLMK_CASE_H
+
+#include <llmk/llmk.h>
+#include <stdio.h>
+
+typedef enum case_field_kind {
+    CASE_U64,   /* "h=4096" */
+    CASE_FLOAT, /* "eps=1e-5" */
+    CASE_FLAG,  /* "sum" or "sum=1"; printed only where set */
+    CASE_ENUM   /* one of `names`, NULL-terminated; value = index (unnamed indices: "") */
+} case_field_kind;
+
+typedef struct case_field {
+    const char *name;
+    case_field_kind kind;
+    double fallback;          /* the value where the line says nothing */
+    const char *const *names; /* CASE_ENUM */
+    const char *help;
+} case_field;
+
+#define CASE_MAX_FIELDS 32
+
+/* Names of dtypes as a CASE_ENUM, index = llmk_dtype; "none" is 0. */
+extern const char *const case_dtype_names[];
+
+typedef struct case_op case_op;
+
+/* A parsed line. Values are doubles (exact up to 2^53) in the order of op->fields. */
+typedef struct case_line {
+    const case_op *op;
+    double value[CASE_MAX_FIELDS];
+} case_line;
+
+/* Parses "op key=value ...". On failure returns false with a sentence in error. */
+bool case_parse(const char *text, case_line *line, char *error, size_t error_size);
+/* The shortest text that parses to the same line. */
+void case_print(const case_line *line, char *text, size_t size);
+double case_get(const case_line *line, const char *field); /* aborts on an unknown name: a bug */
+uint64_t case_u64(const case_line *line, const char *field);
+bool case_flag(const case_line *line, const char *field);
+llmk_dtype case_dtype(const case_line *line, const char *field);
+
+typedef enum case_tier { CASE_QUICK = 0, CASE_FULL = 1 } case_tier;
+
+typedef struct case_entry {
+    const char *text; /* without the operator's name */
+    case_tier tier;
+} case_entry;
+
+/* ---- A case made concrete on a device ---- */
+
+typedef struct case_run case_run;
+
+typedef enum case_role { CASE_INPUT, CASE_OUTPUT, CASE_INOUT } case_role;
+
+/* How inputs are filled: seeded, reproducible on every host. */
+typedef enum case_fill {
+    CASE_UNIFORM, /* uniform in [-scale, scale] */
+    CASE_NORMAL,  /* standard normal times scale */
+    CASE_ZERO,
+    CASE_CODES /* uniform integers over the dtype's range */
+} case_fill;
+
+/* One tensor of the case. `values` holds what is stored, after rounding to dtype, row-major and
+ * without strides, as double (small integer codes too); in for inputs, the expected result for
+ * outputs. `bound` is the allowed |error| of each output element (NULL: exact, NaN matches NaN). */
+typedef struct case_tensor {
+    const char *name;
+    case_role role;
+    llmk_dtype dtype;
+    uint32_t rank;
+    uint64_t dim[4];
+    uint64_t stride[4]; /* elements; all zero: contiguous */
+    uint64_t pad;       /* elements by which the tensor starts past its guard, to break alignment */
+    uint64_t count;
+    double *values;
+    double *bound;
+    llmk_tensor *slot; /* where in the args struct the device tensor goes, set for every call */
+} case_tensor;
+
+/* Declares tensors, in `prepare`. The returned pointer lives as long as the run. `slot` may be
+ * NULL. */
+case_tensor *case_add_tensor(case_run *run, const char *name, case_role role, llmk_dtype dtype,
+                             uint32_t rank, const uint64_t *dim, llmk_tensor *slot);
+/* Row stride for the second-last dimension; call before filling. */
+void case_set_row_stride(case_tensor *t, uint64_t stride);
+void case_fill_values(case_run *run, case_tensor *t, case_fill fill, double scale, uint32_t seed);
+/* values[] of an output: what the reference computes. bound[] likewise, where not exact. */
+double *case_expect(case_run *run, case_tensor *t);
+double *case_bound(case_run *run, case_tensor *t);
+/* Declares that output `t` lives in the same memory as `other`, an input (in place): `other`
+ * becomes CASE_INOUT, its canaries still hold, and it is filled anew before every checked run. */
+void case_in_place(case_run *run, case_tensor *t, case_tensor *other);
+/* malloc that lives as long as the run. */
+void *case_alloc(case_run *run, size_t bytes);
+/* Registers a cleanup (weights, workspaces). */
+void case_cleanup(case_run *run, void (*free_fn)(void *), void *object);
+llmk_context *case_context(case_run *run);
+const case_line *case_run_line(case_run *run);
+/* true: the device is only timed; skip computing the reference (values of outputs stay unset). */
+bool case_timing_only(case_run *run);
+/* A tensor whose device memory a caller-made object holds (weights): counted in bytes, not made. */
+void case_count_bytes(case_run *run, uint64_t bytes_read, uint64_t bytes_written);
+
+struct case_op {
+    const char *name;
+    llmk_op op;
+    size_t args_size;
+    const case_field *fields;
+    size_t field_count;
+    const case_entry *entries;
+    size_t entry_count;
+    /* Fills `args` (zeroed, struct_size set) and declares tensors. Refuses a line that makes no
+     * sense with a sentence through case_refuse. */
+    bool (*prepare)(case_run *run, const case_line *line, void *args);
+    /* The public function. */
+    llmk_status (*call)(llmk_context *ctx, cl_command_queue queue, const void *args,
+                        const llmk_events *events);
+    /* Useful operations of the case, for the roofline; bytes follow from the tensors. */
+    double (*flops)(const case_line *line);
+    /* Rotation needs one of these per set where the args hold objects (weights); NULL otherwise. */
+    bool (*prepare_set)(case_run *run, const case_line *line, void *args, size_t set);
+};
+
+bool case_refuse(case_run *run, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+extern const case_op *const case_ops[]; /* NULL-terminated (case_ops.c) */
+const case_op *case_op_find(const char *name);
+
+/* Makes the case on a context: host values, reference, `sets` sets of device buffers. On failure
+ * returns NULL and a sentence. timing_only leaves out the f64 reference. */
+case_run *case_run_new(llmk_context *ctx, cl_command_queue queue, const case_line *line,
+                       size_t sets, bool timing_only, char *error, size_t error_size);
+void case_run_free(case_run *run);
+/* Enqueues the operator on one set. */
+llmk_status case_run_enqueue(case_run *run, size_t set, const llmk_events *events);
+/* True bytes of one call: each tensor once. */
+uint64_t case_run_bytes_read(const case_run *run);
+uint64_t case_run_bytes_written(const case_run *run);
+/* Bytes of one set, weights included: for choosing how many sets to rotate. */
+uint64_t case_run_set_bytes(const case_run *run);
+
+typedef struct case_result {
+    bool ok;
+    double nmse;       /* normalised mean squared error over all outputs with a bound */
+    double worst;      /* largest |error| / bound: at most 1 where ok */
+    char message[512]; /* which element of which tensor, got, expected, bound; or which canary */
+} case_result;
+
+/* Poisons the outputs of set 0 with NaN (0xff), runs, and checks every output element against its
+ * bound, the canaries around and between rows, and that inputs are unchanged. */
+case_result case_run_check(case_run *run);
+
+/* Unit roundoff of a dtype: half an ulp, relative. */
+double case_epsilon(llmk_dtype dtype);
+/* |error| from rounding `value` once to dtype, half of its ulp there, subnormals included. */
+double case_rounding(llmk_dtype dtype, double value);
+
+#endif
