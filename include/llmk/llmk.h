@@ -207,10 +207,10 @@ LLMK_API llmk_status llmk_device_list(llmk_device_info *devices, size_t capacity
 /* All zero is the default. */
 typedef struct llmk_context_options {
     size_t struct_size;
-    cl_device_id device;   /* NULL: LLMK_DEVICE, else the best: GPU before accelerator before CPU */
-    cl_context cl_context; /* NULL: the library makes one; else it is retained and `device`
+    cl_device_id device; /* NULL: LLMK_DEVICE, else the best: GPU before accelerator before CPU */
+    struct _cl_context *cl_context; /* NULL: the library makes one; else it is retained and `device`
                               required, one of its devices */
-    llmk_log_callback log; /* NULL: no callback */
+    llmk_log_callback log;          /* NULL: no callback */
     void *log_user;
     llmk_log_level log_level; /* of the callback */
     const char *variant;      /* as LLMK_VARIANT, which takes precedence */
