@@ -2,7 +2,7 @@
 
 #include "formats/bytes.h"
 #include "formats/gguf_error.h"
-#include "formats/half.h"
+#include "core/half.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,7 +4,7 @@
 
 #include "formats/bytes.h"
 #include "formats/gguf.h"
-#include "formats/half.h"
+#include "core/half.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "formats/half.h"
+#include "core/half.h"
 
 #include <float.h>
 #include <math.h>

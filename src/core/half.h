@@ -2,8 +2,8 @@
  *
  * Narrowing rounds to nearest, ties to even; a NaN stays a NaN (quiet, sign and leading payload
  * kept). */
-#ifndef LLMK_FORMATS_HALF_H
-#define LLMK_FORMATS_HALF_H
+#ifndef LLMK_CORE_HALF_H
+#define LLMK_CORE_HALF_H
 
 #include <stdint.h>
 #include <string.h>
