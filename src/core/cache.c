@@ -2,8 +2,8 @@
  * cache.c - small blobs on disk: built programs and verdicts of trials.
  *
  * One file a blob, named by the hash of its key; the key itself is in the file, so that a collision
- * reads as absent. A file is written under a temporary name and renamed, so readers see all of it or
- * nothing; whatever does not check is deleted.
+ * reads as absent. A file is written under a temporary name and renamed, so readers see all of it
+ * or nothing; whatever does not check is deleted.
  */
 #include "core/core.h"
 
@@ -170,8 +170,7 @@ static blob_verdict read_blob(int fd, const char *key, void **data, size_t *size
     char *bytes = malloc(total + 1);
     if (!bytes)
         return BLOB_OTHER_KEY;
-    if (!read_all(fd, bytes, total) ||
-        llmk_hash(LLMK_HASH_SEED, bytes, total) != h.checksum) {
+    if (!read_all(fd, bytes, total) || llmk_hash(LLMK_HASH_SEED, bytes, total) != h.checksum) {
         free(bytes);
         return BLOB_DAMAGED;
     }

@@ -52,8 +52,8 @@ static llmk_status attach(llmk_context *ctx, cl_device_id device, cl_context cl)
     LLMK_TRY(llmk_caps_read(device, &ctx->caps));
     cl_int err;
     if (!cl) {
-        const cl_context_properties properties[] = {
-            CL_CONTEXT_PLATFORM, (cl_context_properties)ctx->caps.platform, 0};
+        const cl_context_properties properties[] = {CL_CONTEXT_PLATFORM,
+                                                    (cl_context_properties)ctx->caps.platform, 0};
         ctx->cl = clCreateContext(properties, 1, &device, NULL, NULL, &err);
         return ctx->cl ? LLMK_OK : llmk_fail_cl(NULL, err, "clCreateContext");
     }
@@ -98,8 +98,8 @@ llmk_status llmk_context_create(const llmk_context_options *given, llmk_context 
     *out = NULL;
     llmk_context_options options = {.struct_size = sizeof options};
     if (given)
-        LLMK_TRY(llmk_take_args("llmk_context_create", given, sizeof options, sizeof options,
-                                &options));
+        LLMK_TRY(
+            llmk_take_args("llmk_context_create", given, sizeof options, sizeof options, &options));
     if (options.flags & ~LLMK_CONTEXT_NO_SELFTEST)
         return llmk_fail(LLMK_INVALID_ARGUMENT,
                          "llmk_context_create: options.flags is 0x%x; expected bits of 0x%x only",

@@ -61,8 +61,8 @@ llmk_status llmk_caps_read(cl_device_id device, llmk_caps *caps)
 {
     memset(caps, 0, sizeof *caps);
     caps->device = device;
-    cl_int err = clGetDeviceInfo(device, CL_DEVICE_PLATFORM, sizeof caps->platform, &caps->platform,
-                                 NULL);
+    cl_int err =
+        clGetDeviceInfo(device, CL_DEVICE_PLATFORM, sizeof caps->platform, &caps->platform, NULL);
     if (err != CL_SUCCESS)
         return llmk_fail_cl(NULL, err, "clGetDeviceInfo");
     clGetPlatformInfo(caps->platform, CL_PLATFORM_NAME, sizeof caps->platform_name - 1,
@@ -187,9 +187,10 @@ llmk_status llmk_device_list(llmk_device_info *devices, size_t capacity, size_t 
                          count ? "devices" : "count");
     const size_t entry = capacity > 0 ? devices[0].struct_size : 0;
     if (capacity > 0 && entry != sizeof(llmk_device_info))
-        return llmk_fail(LLMK_INVALID_ARGUMENT,
-                         "llmk_device_list: devices[0].struct_size is %zu; expected %zu (LLMK_INIT)",
-                         entry, sizeof(llmk_device_info));
+        return llmk_fail(
+            LLMK_INVALID_ARGUMENT,
+            "llmk_device_list: devices[0].struct_size is %zu; expected %zu (LLMK_INIT)", entry,
+            sizeof(llmk_device_info));
     device_set set;
     LLMK_TRY(find_devices(&set));
     *count = set.count;
@@ -224,7 +225,8 @@ static bool matches(const llmk_caps *caps, size_t index, const char *wanted)
     return contains(both, wanted);
 }
 
-/* GPU before accelerator before CPU; then the larger. PoCL's GPU back ends come after native ones. */
+/* GPU before accelerator before CPU; then the larger. PoCL's GPU back ends come after native ones.
+ */
 static double rank_of(const llmk_caps *caps)
 {
     const double type = caps->type & CL_DEVICE_TYPE_GPU           ? 4e12
@@ -247,8 +249,8 @@ llmk_status llmk_device_choose(cl_device_id *device)
     double best = -1;
     for (size_t i = 0; i < set.count; i++) {
         llmk_caps caps;
-        if (llmk_caps_read(set.ids[i], &caps) == LLMK_OK && (!wanted || matches(&caps, i, wanted)) &&
-            rank_of(&caps) > best) {
+        if (llmk_caps_read(set.ids[i], &caps) == LLMK_OK &&
+            (!wanted || matches(&caps, i, wanted)) && rank_of(&caps) > best) {
             best = rank_of(&caps);
             *device = set.ids[i];
         }
@@ -257,9 +259,10 @@ llmk_status llmk_device_choose(cl_device_id *device)
     const size_t count = set.count;
     free(set.ids);
     if (best < 0)
-        return llmk_fail(LLMK_NO_DEVICE,
-                         "LLMK_DEVICE is \"%s\", which names none of the %zu devices here; expected "
-                         "an index, \"gpu\", \"cpu\" or a part of \"PLATFORM / DEVICE\"",
-                         wanted ? wanted : "", count);
+        return llmk_fail(
+            LLMK_NO_DEVICE,
+            "LLMK_DEVICE is \"%s\", which names none of the %zu devices here; expected "
+            "an index, \"gpu\", \"cpu\" or a part of \"PLATFORM / DEVICE\"",
+            wanted ? wanted : "", count);
     return LLMK_OK;
 }

@@ -119,9 +119,8 @@ static llmk_status enqueue(llmk_kernel *k, const size_t groups[3], const size_t 
     }
     cl_event event = NULL;
     const bool need_event = l->want_event || l->profile || !l->in_order;
-    const cl_int err =
-        clEnqueueNDRangeKernel(l->queue, k->kernel, 3, NULL, global, local, wait_count, wait_list,
-                               need_event ? &event : NULL);
+    const cl_int err = clEnqueueNDRangeKernel(l->queue, k->kernel, 3, NULL, global, local,
+                                              wait_count, wait_list, need_event ? &event : NULL);
     if (err != CL_SUCCESS) {
         const llmk_status status = llmk_fail_cl(l->ctx, err, "clEnqueueNDRangeKernel");
         return llmk_fail_prefix(status, "%s: kernel %s with work-groups of %zux%zux%zu", l->op,

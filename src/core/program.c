@@ -8,10 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define MAX_KERNELS   8  /* kernels of one file */
-#define MAX_POOL      16 /* idle objects kept of one kernel */
-#define MAX_KEY       256
-#define BUCKETS       128
+#define MAX_KERNELS    8  /* kernels of one file */
+#define MAX_POOL       16 /* idle objects kept of one kernel */
+#define MAX_KEY        256
+#define BUCKETS        128
 #define SOURCE_OPTIONS "-cl-std=CL1.2"
 
 typedef struct kernel_pool {
@@ -113,9 +113,8 @@ static cl_program load_binary(llmk_context *ctx, const char *key)
     if (!data)
         return NULL;
     cl_int err, binary_status = CL_SUCCESS;
-    cl_program program = clCreateProgramWithBinary(ctx->cl, 1, &ctx->caps.device, &size,
-                                                   (const unsigned char **)&data, &binary_status,
-                                                   &err);
+    cl_program program = clCreateProgramWithBinary(
+        ctx->cl, 1, &ctx->caps.device, &size, (const unsigned char **)&data, &binary_status, &err);
     free(data);
     if (err == CL_SUCCESS && binary_status == CL_SUCCESS &&
         clBuildProgram(program, 1, &ctx->caps.device, "", NULL, NULL) == CL_SUCCESS)
@@ -144,8 +143,8 @@ static void save_binary(llmk_context *ctx, const char *key, cl_program program)
         size == 0)
         return;
     unsigned char *data = malloc(size);
-    if (data && clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof data, &data, NULL) ==
-                    CL_SUCCESS)
+    if (data &&
+        clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof data, &data, NULL) == CL_SUCCESS)
         llmk_cache_put(ctx->cache, key, data, size);
     free(data);
 }

@@ -201,15 +201,13 @@ static void write_to_disk(llmk_context *ctx, const verdict *v)
     char name[1024], text[2048];
     disk_key(ctx, v->key, name, sizeof name);
     const int n = snprintf(text, sizeof text, "%d %s", (int)v->status, v->reason);
-    llmk_cache_put(ctx->cache, name, text,
-                   (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
+    llmk_cache_put(ctx->cache, name, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
 }
 
 /* Runs the trial; hold ctx->trial_lock. NULL, with the error set, where it says nothing about the
  * variant (out of memory). */
 static const verdict *try_variant(llmk_context *ctx, const llmk_operator *op,
-                                  const llmk_variant *variant, const void *problem,
-                                  const char *key)
+                                  const llmk_variant *variant, const void *problem, const char *key)
 {
     llmk_status status = llmk_trial_of(ctx, op, variant, problem);
     if (status == LLMK_OUT_OF_MEMORY || status == LLMK_OUT_OF_DEVICE_MEMORY)
@@ -217,8 +215,7 @@ static const verdict *try_variant(llmk_context *ctx, const llmk_operator *op,
     bool keep = true;
     if (status == LLMK_DEVICE_LOST) { /* only the trial's own context was lost */
         status = llmk_fail_prefix(LLMK_SELFTEST_FAILED, "the self-test lost its context");
-    } else if (status != LLMK_OK && status != LLMK_BUILD_FAILED &&
-               status != LLMK_SELFTEST_FAILED) {
+    } else if (status != LLMK_OK && status != LLMK_BUILD_FAILED && status != LLMK_SELFTEST_FAILED) {
         keep = false; /* perhaps of the moment: for this context only */
         status = LLMK_SELFTEST_FAILED;
     }
@@ -290,9 +287,9 @@ static llmk_status choose(llmk_context *ctx, const llmk_operator *op, const void
                                                                 : LLMK_VERDICT_SELFTEST_FAILED;
                 snprintf(why.text, sizeof why.text, "%.240s", tried->reason);
                 if (length < sizeof reasons)
-                    length += (size_t)snprintf(reasons + length, sizeof reasons - length,
-                                               "%s%s: %s", length ? "; " : "", v->name,
-                                               tried->reason);
+                    length +=
+                        (size_t)snprintf(reasons + length, sizeof reasons - length, "%s%s: %s",
+                                         length ? "; " : "", v->name, tried->reason);
             }
         }
         if (verdict_is == LLMK_VERDICT_UNSUPPORTED && length < sizeof reasons)
@@ -388,7 +385,8 @@ llmk_status llmk_launch_variant(const llmk_operator *op, const llmk_variant *var
     return status;
 }
 
-/* Nothing to enqueue, but a caller who wants an event gets one that comes after what it waits for. */
+/* Nothing to enqueue, but a caller who wants an event gets one that comes after what it waits for.
+ */
 static llmk_status finish_empty(llmk_context *ctx, cl_command_queue queue,
                                 const llmk_events *events)
 {
@@ -396,8 +394,7 @@ static llmk_status finish_empty(llmk_context *ctx, cl_command_queue queue,
         return LLMK_OK;
     const cl_int err = clEnqueueMarkerWithWaitList(
         queue, events->num_wait, events->num_wait ? events->wait_list : NULL, events->event);
-    return err == CL_SUCCESS ? LLMK_OK
-                             : llmk_fail_cl(ctx, err, "clEnqueueMarkerWithWaitList");
+    return err == CL_SUCCESS ? LLMK_OK : llmk_fail_cl(ctx, err, "clEnqueueMarkerWithWaitList");
 }
 
 llmk_status llmk_operate(const llmk_operator *op, llmk_context *ctx, cl_command_queue queue,
@@ -449,8 +446,8 @@ llmk_status llmk_explain(llmk_context *ctx, llmk_op id, const void *args,
     LLMK_TRY(check_problem(op, ctx, args, true, &problem));
     *count = op->variant_count;
     llmk_variant_info unused;
-    const llmk_status status = choose(ctx, op, &problem, &chosen, capacity ? variants : &unused,
-                                      capacity);
+    const llmk_status status =
+        choose(ctx, op, &problem, &chosen, capacity ? variants : &unused, capacity);
     /* That nothing serves the call is an answer here, not an error. */
     return status == LLMK_OUT_OF_MEMORY ? status : LLMK_OK;
 }

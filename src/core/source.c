@@ -68,7 +68,8 @@ static llmk_status read_file(const char *name, text *out)
             return llmk_fail(LLMK_INTERNAL, "kernel file %s is not in the library", name);
         append(out, (const char *)llmk_embedded_files[i].data, llmk_embedded_files[i].size);
     }
-    return out->failed ? llmk_fail(LLMK_OUT_OF_MEMORY, "out of memory for kernel sources") : LLMK_OK;
+    return out->failed ? llmk_fail(LLMK_OUT_OF_MEMORY, "out of memory for kernel sources")
+                       : LLMK_OK;
 }
 
 typedef struct include_list {
@@ -76,8 +77,8 @@ typedef struct include_list {
     size_t count;
 } include_list;
 
-/* Copies `name` to `out`, and what it includes where it is first included. #line directives keep the
- * driver's messages in terms of our files and lines. */
+/* Copies `name` to `out`, and what it includes where it is first included. #line directives keep
+ * the driver's messages in terms of our files and lines. */
 static llmk_status expand(const char *name, include_list *seen, text *out)
 {
     for (size_t i = 0; i < seen->count; i++)
@@ -100,9 +101,9 @@ static llmk_status expand(const char *name, include_list *seen, text *out)
         char included[128];
         if (strncmp(p, "#include \"", 10) == 0 && sscanf(p + 10, "%127[^\"\n]", included) == 1) {
             status = expand(included, seen, out);
-            append(out, directive,
-                   (size_t)snprintf(directive, sizeof directive, "#line %u \"%s\"\n", line + 1,
-                                    name));
+            append(
+                out, directive,
+                (size_t)snprintf(directive, sizeof directive, "#line %u \"%s\"\n", line + 1, name));
         } else {
             append(out, p, length);
         }

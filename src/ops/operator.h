@@ -124,8 +124,8 @@ struct llmk_trial {
     void *hosts[16];
 };
 
-/* Runs `op`'s self-test of a variant in a context of its own kind; the status and the error text say
- * how it went. Hold ctx->trial_lock. */
+/* Runs `op`'s self-test of a variant in a context of its own kind; the status and the error text
+ * say how it went. Hold ctx->trial_lock. */
 llmk_status llmk_trial_of(llmk_context *ctx, const llmk_operator *op, const llmk_variant *variant,
                           const void *problem);
 
@@ -155,7 +155,8 @@ struct llmk_workspace {
 };
 
 /* Claims `w` (may be NULL) for a call: LLMK_BUSY if an unfinished call elsewhere has it. After
- * LLMK_OK the caller must end the claim, with the call's last event (NULL: nothing was enqueued). */
+ * LLMK_OK the caller must end the claim, with the call's last event (NULL: nothing was enqueued).
+ */
 llmk_status llmk_workspace_begin(llmk_workspace *w, cl_command_queue queue, bool in_order);
 void llmk_workspace_end(llmk_workspace *w, cl_command_queue queue, cl_event event);
 
