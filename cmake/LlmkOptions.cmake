@@ -39,7 +39,7 @@ target_compile_definitions(llmk_build_options INTERFACE
   $<$<COMPILE_LANGUAGE:C>:CL_TARGET_OPENCL_VERSION=300>
   $<$<COMPILE_LANGUAGE:C>:CL_USE_DEPRECATED_OPENCL_1_2_APIS=>)
 set(llmk_c_flags -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wold-style-definition
-    -Wpointer-arith -Wwrite-strings -Wundef -Wvla)
+    -Wpointer-arith -Wundef -Wvla)
 if(LLMK_WERROR)
   list(APPEND llmk_c_flags -Werror)
 endif()
