@@ -52,6 +52,16 @@ if(LLMK_FUZZ)
   if(NOT CMAKE_C_COMPILER_ID MATCHES "Clang")
     message(FATAL_ERROR "LLMK_FUZZ needs clang (libFuzzer): configure with -DCMAKE_C_COMPILER=clang")
   endif()
+  include(CheckCSourceCompiles)
+  set(CMAKE_REQUIRED_FLAGS -fsanitize=fuzzer)
+  check_c_source_compiles("#include <stddef.h>
+    int LLVMFuzzerTestOneInput(const unsigned char *d, size_t n) { (void)d; (void)n; return 0; }"
+    LLMK_HAVE_LIBFUZZER)
+  unset(CMAKE_REQUIRED_FLAGS)
+  if(NOT LLMK_HAVE_LIBFUZZER)
+    message(FATAL_ERROR "LLMK_FUZZ: ${CMAKE_C_COMPILER} links no libFuzzer; install its compiler-rt "
+      "(Debian: libclang-rt-<version>-dev) or name another clang with -DCMAKE_C_COMPILER=clang-<version>")
+  endif()
   if(NOT LLMK_SANITIZE)
     set(LLMK_SANITIZE "address,undefined")
   endif()
