@@ -30,8 +30,8 @@ typedef struct bench_timing {
     uint64_t calls; /* in a batch */
 } bench_timing;
 
-/* Spends about `seconds` on timed batches, after a warm-up; at least a dozen batches of 2 ms, unless
- * a call is so slow that this would take ten times `seconds`. False where a call failed. */
+/* Spends about `seconds` on timed batches, after a warm-up; at least a dozen batches of 2 ms,
+ * unless a call is so slow that this would take ten times `seconds`. False where a call failed. */
 bool bench_measure(const bench_work *work, double seconds, bench_timing *timing);
 
 #endif

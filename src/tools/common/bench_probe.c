@@ -109,8 +109,8 @@ bench_probe *bench_probe_new(llmk_context *ctx, cl_command_queue queue, char *er
     p->device = llmk_context_cl_device(ctx);
     p->queue = queue;
     p->info = LLMK_INIT(llmk_device_info);
-    const bool gpu = llmk_context_device_info(ctx, &p->info) == LLMK_OK &&
-                     !(p->info.type & CL_DEVICE_TYPE_CPU);
+    const bool gpu =
+        llmk_context_device_info(ctx, &p->info) == LLMK_OK && !(p->info.type & CL_DEVICE_TYPE_CPU);
     const uint64_t wanted = gpu ? 1ull << 30 : 1ull << 28;
     p->buffer_bytes = least(wanted, least(p->info.max_alloc_bytes, p->info.global_bytes / 8));
     p->buffer_bytes -= p->buffer_bytes % (16 * GROUP);
