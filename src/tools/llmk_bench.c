@@ -367,7 +367,29 @@ static bool put_line(char *json)
     return json != NULL;
 }
 
-/* For programs that alternate with something else: a case a line, answered by a line of JSON. */
+/* The answer to one line: a row, or what is not known about the case. */
+static char *answer(bench_session *s, const char *text)
+{
+    static const char clblast[] = "clblast ";
+    const bool peer = !strncmp(text, clblast, sizeof clblast - 1);
+    const char *wanted = peer ? text + sizeof clblast - 1 : text;
+    case_line line;
+    char error[512];
+    bench_row row;
+    if (!case_parse(wanted, &line, error, sizeof error))
+        return bench_json_note(wanted, "unknown", error);
+    if (!peer)
+        bench_session_time(s, &line, &row);
+    else if (!bench_clblast_time(s, &line, &row))
+        return bench_json_note(wanted, "unknown",
+                               bench_clblast_note() ? bench_clblast_note()
+                                                    : "CLBlast has no such product");
+    snprintf(row.text, sizeof row.text, "%s", wanted); /* as it was asked for */
+    return bench_json_row(&row, &s->roof);
+}
+
+/* For programs that alternate with something else: a case a line, answered by a line of JSON;
+ * "clblast CASE" times CLBlast on it. */
 static int serve(bench_session *s)
 {
     char text[512], error[512];
@@ -376,13 +398,8 @@ static int serve(bench_session *s)
     if (!put_line(bench_json_device(s)))
         return complain("--stdin needs jansson, without which this llmk-bench was built");
     while (fgets(text, sizeof text, stdin)) {
-        case_line line;
-        bench_row row = {0};
         text[strcspn(text, "\n")] = '\0';
-        if (case_parse(text, &line, row.error, sizeof row.error))
-            bench_session_time(s, &line, &row);
-        snprintf(row.text, sizeof row.text, "%s", text); /* as it was asked for */
-        put_line(bench_json_row(&row, &s->roof));
+        put_line(answer(s, text));
     }
     return 0;
 }

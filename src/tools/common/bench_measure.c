@@ -32,24 +32,27 @@ static double time_batch(const bench_work *work, uint64_t calls, size_t *set)
 }
 
 /* Warms up, and returns the seconds of one call as known by then. */
-static double warm_up(const bench_work *work, size_t *set)
+static double warm_up(const bench_work *work, double seconds, size_t *set)
 {
-    uint64_t calls = work->sets; /* the first call on a set may map its memory */
-    double took = time_batch(work, calls, set), total = took;
-    while (took >= 0 && (took < SHORT_BATCH || total < WARM_UP) && calls < MOST_CALLS) {
-        if (took < SHORT_BATCH)
-            calls *= 2;
+    double took = time_batch(work, 1, set), total = took;
+    if (took < 0 || took > fmax(seconds, WARM_UP))
+        return took;                      /* so slow a call shows nothing but its own time */
+    for (uint64_t calls = work->sets;;) { /* the first call on a set may map its memory */
         took = time_batch(work, calls, set);
         total += took;
+        const bool enough = took >= SHORT_BATCH && total >= WARM_UP;
+        if (took < 0 || enough || calls >= MOST_CALLS)
+            return took < 0 ? took : took / (double)calls;
+        if (took < SHORT_BATCH)
+            calls *= 2;
     }
-    return took < 0 ? took : took / (double)calls;
 }
 
 bool bench_measure(const bench_work *work, double seconds, bench_timing *timing)
 {
     double us[MOST_BATCHES], elapsed = 0;
     size_t set = 0, count = 0;
-    const double call = warm_up(work, &set);
+    const double call = warm_up(work, seconds, &set);
     if (call < 0)
         return false;
     const double batch = fmax(SHORT_BATCH, seconds / (2 * LEAST_BATCHES));

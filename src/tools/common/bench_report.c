@@ -146,6 +146,14 @@ char *bench_json_row(const bench_row *row, const bench_roof *roof)
     return to_line(row_object(row, roof));
 }
 
+char *bench_json_note(const char *text, const char *key, const char *message)
+{
+    json_t *o = json_object();
+    put_text(o, "case", text);
+    put_text(o, key, message);
+    return to_line(o);
+}
+
 char *bench_json_device(const bench_session *s)
 {
     return to_line(device_object(s));
@@ -171,6 +179,12 @@ bool bench_json_write(const char *path, const bench_session *s, const bench_row 
 char *bench_json_row(const bench_row *row, const bench_roof *roof)
 {
     (void)row, (void)roof;
+    return NULL;
+}
+
+char *bench_json_note(const char *text, const char *key, const char *message)
+{
+    (void)text, (void)key, (void)message;
     return NULL;
 }
 

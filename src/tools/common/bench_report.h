@@ -14,6 +14,8 @@ void bench_print_row(FILE *out, const bench_row *row, const bench_roof *roof, in
 
 /* A row as an object on one line, malloc'ed; NULL without jansson. */
 char *bench_json_row(const bench_row *row, const bench_roof *roof);
+/* {"case": text, key: message}, likewise. */
+char *bench_json_note(const char *text, const char *key, const char *message);
 /* Everything but the rows, likewise. */
 char *bench_json_device(const bench_session *s);
 /* The object of bench_json_device with the rows as its "results". False with a sentence. */
