@@ -240,6 +240,16 @@ LLMK_API cl_device_id llmk_context_cl_device(const llmk_context *ctx);
  */
 LLMK_API llmk_status llmk_context_device_info(llmk_context *ctx, llmk_device_info *info);
 
+/* What is kept on disk for this user: built programs and verdicts of self-tests. */
+typedef struct llmk_cache_info {
+    size_t struct_size;
+    char folder[1024]; /* "" where the cache is off */
+    uint64_t files;
+    uint64_t bytes;
+} llmk_cache_info;
+
+LLMK_API llmk_status llmk_context_cache_info(llmk_context *ctx, llmk_cache_info *info);
+
 /* Times of one kernel of one operator call, in ns of the device's clock. */
 typedef struct llmk_profile_record {
     const char *op;      /* "rmsnorm" */

@@ -7,6 +7,7 @@
  */
 #include "core/core.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -235,4 +236,31 @@ void llmk_cache_drop(llmk_cache *cache, const char *key)
     char path[4400];
     if (blob_path(cache, key, path, sizeof path))
         unlink(path);
+}
+
+llmk_status llmk_context_cache_info(llmk_context *ctx, llmk_cache_info *info)
+{
+    LLMK_TRY(llmk_context_usable(ctx));
+    if (!info || info->struct_size != sizeof *info)
+        return llmk_fail(LLMK_INVALID_ARGUMENT,
+                         "llmk_context_cache_info: info is NULL or its struct_size is not %zu "
+                         "(LLMK_INIT)",
+                         sizeof *info);
+    *info = (llmk_cache_info){.struct_size = sizeof *info};
+    const char *folder = llmk_cache_dir(ctx->cache);
+    DIR *dir = folder ? opendir(folder) : NULL;
+    if (!dir)
+        return LLMK_OK;
+    snprintf(info->folder, sizeof info->folder, "%s", folder);
+    const struct dirent *entry;
+    while ((entry = readdir(dir)) != NULL) {
+        struct stat st;
+        if (fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISREG(st.st_mode)) {
+            info->files++;
+            info->bytes += (uint64_t)st.st_size;
+        }
+    }
+    closedir(dir);
+    return LLMK_OK;
 }

@@ -8,6 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#ifndef CL_DEVICE_MAX_NUM_SUB_GROUPS
+#define CL_DEVICE_MAX_NUM_SUB_GROUPS 0x105C
+#endif
+
 #define PROBE_FILE "common/probe.cl"
 
 /* Runs kernel `name` on one work-group of `items`; out[] gets its results. Any failure is "no". */
@@ -40,9 +44,12 @@ static bool run(llmk_context *trial, const char *defines, const char *name, size
 
 static int find_subgroup_size(llmk_context *trial)
 {
-    if (!llmk_caps_extension(&trial->caps, "cl_khr_subgroups") &&
-        !llmk_caps_extension(&trial->caps, "cl_intel_subgroups") &&
-        strncmp(trial->caps.version, "OpenCL 3", 8) != 0)
+    /* A driver that claims none is believed: PoCL's compiler complains on stderr when asked in
+     * vain. */
+    cl_uint most = 0;
+    clGetDeviceInfo(trial->caps.device, CL_DEVICE_MAX_NUM_SUB_GROUPS, sizeof most, &most, NULL);
+    if (most == 0 && !llmk_caps_extension(&trial->caps, "cl_khr_subgroups") &&
+        !llmk_caps_extension(&trial->caps, "cl_intel_subgroups"))
         return 0;
     /* Every item adds 1 within its sub-group: all must agree on a size that divides the group. */
     uint32_t sums[64];
@@ -57,6 +64,10 @@ static int find_subgroup_size(llmk_context *trial)
 
 static int find_fp16(llmk_context *trial)
 {
+    /* NVIDIA's driver has it without listing it; others are believed where they do not. */
+    if (trial->caps.vendor != LLMK_VENDOR_NVIDIA &&
+        !llmk_caps_extension(&trial->caps, "cl_khr_fp16"))
+        return 0;
     uint32_t bits[1] = {0xffffffffu};
     return run(trial, "-DPROBE_FP16", "probe_fp16", 1, bits, 1) && bits[0] == 0x4200; /* 1 + 2 */
 }
