@@ -1,6 +1,7 @@
 /* dequantize.c - codes and scales to values. */
 #include "ops/quant.h"
 
+#include <math.h>
 #include <stdio.h>
 
 static llmk_status check(llmk_context *ctx, const void *args, bool dry, void *problem)
@@ -100,13 +101,13 @@ static llmk_status self_test(llmk_trial *t, const void *problem)
     llmk_dequantize_args a = LLMK_INIT(llmk_dequantize_args);
     a.scheme = p->scheme;
     a.group_size = group_size;
-    a.q = llmk_matrix_strided(llmk_trial_upload(t, codes, ROWS * pitch), 0,
+    a.q = llmk_matrix_strided(llmk_trial_buffer(t, codes, ROWS * pitch), 0,
                               int4 ? LLMK_U4 : LLMK_I8, ROWS, COLS, PITCH);
-    const cl_mem scale_buffer = llmk_trial_upload(t, scale, scales * sizeof *scale);
+    const cl_mem scale_buffer = llmk_trial_buffer(t, scale, scales * sizeof *scale);
     a.scale = int4 ? llmk_matrix(scale_buffer, LLMK_F32, ROWS, groups)
                    : llmk_vector(scale_buffer, LLMK_F32, scales);
     if (p->scheme == LLMK_QUANT_INT4_ASYMMETRIC)
-        a.zero = llmk_matrix(llmk_trial_upload(t, zero, scales), LLMK_U8, ROWS, groups);
+        a.zero = llmk_matrix(llmk_trial_buffer(t, zero, scales), LLMK_U8, ROWS, groups);
     a.y = llmk_matrix_strided(y.buffer, 0, p->x.dtype, ROWS, COLS, PITCH);
     llmk_trial_run(t, &a);
 

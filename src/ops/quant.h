@@ -56,6 +56,16 @@ static inline size_t llmk_quant_local(const llmk_context *ctx)
     return local;
 }
 
+/* Work-groups of a stage over `chunks` chunks of 8, an item each or more. */
+static inline uint32_t llmk_quant_stage_groups(const llmk_context *ctx, uint64_t chunks)
+{
+    const uint64_t local = llmk_quant_local(ctx), most = 8 * (uint64_t)ctx->caps.compute_units;
+    uint64_t groups = (chunks + local - 1) / local;
+    if (groups > most)
+        groups = most;
+    return groups < 1 ? 1 : groups > LLMK_PARTIALS ? LLMK_PARTIALS : (uint32_t)groups;
+}
+
 /* Self-tests: rows of COLUMNS elements, PITCH apart, so that full and short chunks are tried. */
 enum { LLMK_QUANT_TEST_ROWS = 5, LLMK_QUANT_TEST_COLS = 202, LLMK_QUANT_TEST_PITCH = 208 };
 #define LLMK_QUANT_TEST_COUNT (LLMK_QUANT_TEST_ROWS * LLMK_QUANT_TEST_COLS)

@@ -120,9 +120,7 @@ static llmk_status portable_tensor(llmk_launch *l, const llmk_quant_problem *p, 
 {
     const size_t local = llmk_quant_local(l->ctx), range = 2 * sizeof(cl_float);
     const uint64_t chunks = p->x.nrows * ((p->x.ncols + 7) / 8);
-    const uint64_t wanted = (chunks + local - 1) / local, most = 8 * l->ctx->caps.compute_units;
-    const uint64_t limit = most < LLMK_PARTIALS ? most : LLMK_PARTIALS;
-    const uint32_t groups = (uint32_t)(wanted < limit ? wanted : limit);
+    const uint32_t groups = llmk_quant_stage_groups(l->ctx, chunks);
     llmk_kernel k = llmk_kernel_open(l, PORTABLE_FILE, defines, "quantize_tensor_range");
     llmk_arg_view(&k, &p->x);
     llmk_arg_u64(&k, p->x.nrows);
