@@ -58,7 +58,8 @@ kernel void quantize_codes(global const void *x, const rows_t xr, const uint xt,
         scheme, scale[row_begin(sr, row) + group * sr.inner],
         scheme == QUANT_INT4_ASYMMETRIC ? (float)zero[row_begin(zr, row) + group * zr.inner]
         : scheme == QUANT_INT4_SYMMETRIC ? 8.0f : 0.0f);
-    const ulong from = row_begin(xr, row) + col * xr.inner, to = row_begin(qr, row) + col * qr.inner;
+    const ulong from = row_begin(xr, row) + col * xr.inner;
+    const ulong to = row_begin(qr, row) + col * qr.inner;
     const int code = (int)quant_code(t, load_any(x, xt, from));
     if (codes == 1)
         q[to] = (uchar)code;

@@ -58,8 +58,7 @@ static llmk_status portable_launch(llmk_launch *l, const void *problem)
     char defines[64];
     snprintf(defines, sizeof defines, "-DY=%s -DQ=%s", llmk_dtype_name(p->x.dtype),
              llmk_dtype_name(p->q.dtype));
-    llmk_kernel k =
-        llmk_kernel_open(l, "dequantize/dequantize_portable.cl", defines, "dequantize");
+    llmk_kernel k = llmk_kernel_open(l, "dequantize/dequantize_portable.cl", defines, "dequantize");
     llmk_arg_view(&k, &p->q);
     llmk_arg_view(&k, &p->scale);
     llmk_arg_view(&k, &p->zero);
@@ -77,7 +76,11 @@ static llmk_status portable_launch(llmk_launch *l, const void *problem)
 /* Any codes and scales will do: those that the host makes of random values. */
 static llmk_status self_test(llmk_trial *t, const void *problem)
 {
-    enum { ROWS = LLMK_QUANT_TEST_ROWS, COLS = LLMK_QUANT_TEST_COLS, PITCH = LLMK_QUANT_TEST_PITCH };
+    enum {
+        ROWS = LLMK_QUANT_TEST_ROWS,
+        COLS = LLMK_QUANT_TEST_COLS,
+        PITCH = LLMK_QUANT_TEST_PITCH
+    };
     const llmk_quant_problem *p = problem;
     const bool int4 = llmk_quant_is_int4(p->scheme);
     const uint64_t group_size = !int4 ? 0 : llmk_quant_one_scale(p) ? 32 : 20;

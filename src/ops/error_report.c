@@ -137,11 +137,14 @@ static llmk_status portable_launch(llmk_launch *l, const void *problem)
 
 static llmk_status self_test(llmk_trial *t, const void *problem)
 {
-    enum { ROWS = LLMK_QUANT_TEST_ROWS, COLS = LLMK_QUANT_TEST_COLS, PITCH = LLMK_QUANT_TEST_PITCH };
+    enum {
+        ROWS = LLMK_QUANT_TEST_ROWS,
+        COLS = LLMK_QUANT_TEST_COLS,
+        PITCH = LLMK_QUANT_TEST_PITCH
+    };
     const report_problem *p = problem;
     const float *reference, *approximation;
-    const llmk_tensor r =
-        llmk_trial_input(t, p->reference.dtype, ROWS, PITCH, 1, 3.0f, &reference);
+    const llmk_tensor r = llmk_trial_input(t, p->reference.dtype, ROWS, PITCH, 1, 3.0f, &reference);
     const llmk_tensor a =
         llmk_trial_input(t, p->approximation.dtype, ROWS, PITCH, 2, 3.0f, &approximation);
     const llmk_tensor report = llmk_trial_output(t, LLMK_F32, 1, 8);

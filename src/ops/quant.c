@@ -41,8 +41,8 @@ static void check_scales(llmk_checker *c, const char *name, llmk_quant_scheme sc
 
 llmk_status llmk_check_quant(llmk_checker *c, const char *x_name, const llmk_tensor *x,
                              llmk_role x_role, const llmk_tensor *q, const llmk_tensor *scale,
-                             const llmk_tensor *zero, llmk_quant_scheme scheme,
-                             uint64_t group_size, llmk_quant_problem *p)
+                             const llmk_tensor *zero, llmk_quant_scheme scheme, uint64_t group_size,
+                             llmk_quant_problem *p)
 {
     const llmk_role q_role = x_role == LLMK_INPUT ? LLMK_OUTPUT : LLMK_INPUT;
     p->scheme = scheme;

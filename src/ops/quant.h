@@ -33,8 +33,8 @@ llmk_status llmk_quant_geometry(const char *who, llmk_quant_scheme scheme, uint6
  * `x_role`. Ends the check. */
 llmk_status llmk_check_quant(llmk_checker *c, const char *x_name, const llmk_tensor *x,
                              llmk_role x_role, const llmk_tensor *q, const llmk_tensor *scale,
-                             const llmk_tensor *zero, llmk_quant_scheme scheme,
-                             uint64_t group_size, llmk_quant_problem *p);
+                             const llmk_tensor *zero, llmk_quant_scheme scheme, uint64_t group_size,
+                             llmk_quant_problem *p);
 
 /* Codes and values can be moved 8 at a time. */
 bool llmk_quant_wide(const llmk_quant_problem *p);
@@ -46,8 +46,8 @@ static inline bool llmk_quant_one_scale(const llmk_quant_problem *p)
 /* Why the portable kernels do not serve `p`, if they do not. */
 bool llmk_quant_portable_supports(llmk_context *ctx, const void *problem, llmk_reason *why);
 
-/* Work-items of a group for kernels without a size of their own: a power of two, the same for all on
- * a CPU, where every new size is compiled anew. */
+/* Work-items of a group for kernels without a size of their own: a power of two, the same for all
+ * on a CPU, where every new size is compiled anew. */
 static inline size_t llmk_quant_local(const llmk_context *ctx)
 {
     size_t local = llmk_is_cpu(&ctx->caps) ? 64 : 256;

@@ -64,8 +64,8 @@ static llmk_status ref_tensor_scale(llmk_launch *l, const llmk_quant_problem *p)
     llmk_arg_u64(&k, p->x.nrows);
     llmk_arg_u64(&k, p->x.ncols);
     llmk_arg_buffer(&k, workspace_buffer(p));
-    LLMK_TRY(llmk_kernel_enqueue(&k, (size_t[]){LLMK_PARTIALS / local, 1, 1},
-                                 (size_t[]){local, 1, 1}));
+    LLMK_TRY(
+        llmk_kernel_enqueue(&k, (size_t[]){LLMK_PARTIALS / local, 1, 1}, (size_t[]){local, 1, 1}));
 
     k = llmk_kernel_open(l, REF_FILE, "", "quantize_tensor_scale");
     llmk_arg_buffer(&k, workspace_buffer(p));
@@ -179,7 +179,11 @@ static llmk_status portable_launch(llmk_launch *l, const void *problem)
 
 static llmk_status self_test(llmk_trial *t, const void *problem)
 {
-    enum { ROWS = LLMK_QUANT_TEST_ROWS, COLS = LLMK_QUANT_TEST_COLS, PITCH = LLMK_QUANT_TEST_PITCH };
+    enum {
+        ROWS = LLMK_QUANT_TEST_ROWS,
+        COLS = LLMK_QUANT_TEST_COLS,
+        PITCH = LLMK_QUANT_TEST_PITCH
+    };
     const llmk_quant_problem *p = problem;
     const bool int4 = llmk_quant_is_int4(p->scheme);
     const uint64_t group_size = int4 ? 32 : 0;

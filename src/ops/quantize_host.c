@@ -93,8 +93,8 @@ llmk_status llmk_quantize_host(llmk_quant_scheme scheme, uint64_t n, uint64_t k,
                                uint8_t *zero)
 {
     uint64_t elements, row_groups;
-    LLMK_TRY(llmk_quant_geometry("llmk_quantize_host", scheme, k, group_size, &elements,
-                                 &row_groups));
+    LLMK_TRY(
+        llmk_quant_geometry("llmk_quantize_host", scheme, k, group_size, &elements, &row_groups));
     LLMK_TRY(check_arrays("llmk_quantize_host", scheme, n, k, x, q, scale, zero));
     if (n * k == 0)
         return LLMK_OK;
@@ -124,8 +124,8 @@ llmk_status llmk_dequantize_host(llmk_quant_scheme scheme, uint64_t n, uint64_t 
                                  const uint8_t *zero, float *y)
 {
     uint64_t elements, row_groups;
-    LLMK_TRY(llmk_quant_geometry("llmk_dequantize_host", scheme, k, group_size, &elements,
-                                 &row_groups));
+    LLMK_TRY(
+        llmk_quant_geometry("llmk_dequantize_host", scheme, k, group_size, &elements, &row_groups));
     LLMK_TRY(check_arrays("llmk_dequantize_host", scheme, n, k, y, q, scale, zero));
     for (uint64_t row = 0; row < n; row++)
         for (uint64_t col = 0; col < k; col++) {

@@ -18,8 +18,7 @@ static bool prepare(case_run *run, const case_line *line, void *args)
     a->scheme = s.scheme;
     a->group_size = s.group_size;
     case_tensor *q = quant_add_matrix(
-        run, "q", CASE_INPUT, s.scheme >= LLMK_QUANT_INT4_SYMMETRIC ? LLMK_U4 : LLMK_I8, &s,
-        &a->q);
+        run, "q", CASE_INPUT, s.scheme >= LLMK_QUANT_INT4_SYMMETRIC ? LLMK_U4 : LLMK_I8, &s, &a->q);
     case_tensor *scale = quant_add_scales(run, "scale", CASE_INPUT, LLMK_F32, &s, &a->scale);
     case_tensor *zero = NULL;
     if (s.scheme == LLMK_QUANT_INT4_ASYMMETRIC)
@@ -36,8 +35,8 @@ static bool prepare(case_run *run, const case_line *line, void *args)
     if (case_timing_only(run))
         return true;
     double *bound = case_bound(run, y);
-    dequant_reference(&s, q->values, scale->values, zero ? zero->values : NULL,
-                      case_expect(run, y), bound);
+    dequant_reference(&s, q->values, scale->values, zero ? zero->values : NULL, case_expect(run, y),
+                      bound);
     for (uint64_t i = 0; i < y->count; i++) /* f32, then y's dtype; f32 itself is rounded once */
         bound[i] = case_rounding(dtype, fabs(y->values[i]) + bound[i]) +
                    (dtype == LLMK_F32 ? 0 : bound[i]);

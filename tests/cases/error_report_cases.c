@@ -17,8 +17,8 @@ enum {
     DATA_BAD_APPROXIMATION
 };
 static const char *const data_names[] = {
-    "close", "equal", "unrelated",     "zero",              "huge",
-    "tiny",  "mixed", "bad-reference", "bad-approximation", NULL};
+    "close", "equal",         "unrelated",         "zero", "huge", "tiny",
+    "mixed", "bad-reference", "bad-approximation", NULL};
 
 static const case_field fields[] = {
     {"b", CASE_U64, 1, NULL, "outermost dimension; more than 1: three dimensions"},

@@ -16,7 +16,9 @@ static const char *const quant_scheme_names[] = {
         {"pad", CASE_U64, 0, NULL, "elements by which matrices start off their alignment"},        \
         {"stride", CASE_U64, 0, NULL, "row stride of the matrices; 0: packed"},                    \
         {"inner", CASE_U64, 1, NULL, "innermost stride of the floats"},                            \
-        {"scale_inner", CASE_U64, 1, NULL, "innermost stride of scales and zeros"}
+    {                                                                                              \
+        "scale_inner", CASE_U64, 1, NULL, "innermost stride of scales and zeros"                   \
+    }
 
 static inline quant_shape quant_shape_of(const case_line *line)
 {

@@ -18,9 +18,9 @@ enum {
     DATA_TIES,
     DATA_SPARSE
 };
-static const char *const data_names[] = {"normal",   "uniform", "zero",    "positive",
-                                         "negative", "outlier", "huge",    "tiny",
-                                         "subnormal", "special", "ties",   "sparse", NULL};
+static const char *const data_names[] = {"normal",  "uniform", "zero", "positive",  "negative",
+                                         "outlier", "huge",    "tiny", "subnormal", "special",
+                                         "ties",    "sparse",  NULL};
 
 static const case_field fields[] = {
     QUANT_FIELDS,
@@ -43,7 +43,10 @@ static void fill(case_run *run, case_tensor *x, int data)
         scale = x->dtype == LLMK_F16 ? 0x1p-22 : 0x1p-98;
     if (data == DATA_SUBNORMAL)
         scale = x->dtype == LLMK_F16 ? 0x1p-24 : 0x1p-130;
-    case_fill_values(run, x, data == DATA_ZERO ? CASE_ZERO : uniform ? CASE_UNIFORM : CASE_NORMAL,
+    case_fill_values(run, x,
+                     data == DATA_ZERO ? CASE_ZERO
+                     : uniform         ? CASE_UNIFORM
+                                       : CASE_NORMAL,
                      scale, 1);
     double *v = x->values;
     for (uint64_t i = 0; i < x->count; i++) {
@@ -59,7 +62,7 @@ static void fill(case_run *run, case_tensor *x, int data)
             v[i] = i % 11 == 0 ? (double)NAN : i % 11 == 1 ? (double)INFINITY : -(double)INFINITY;
         if (data == DATA_SPECIAL && i >= x->count / 2 && i < x->count / 2 + x->dim[1])
             v[i] = (double)NAN; /* most of a row, whole groups among it */
-        if (data == DATA_TIES) /* scale 1, every other value a tie */
+        if (data == DATA_TIES)  /* scale 1, every other value a tie */
             v[i] = i % x->dim[1] == 0 ? 127 : (double)(i * 7 % 255) / 2 - 63.5;
         if (data == DATA_SPARSE && i / 16 % 3 != 0)
             v[i] = 0;
@@ -76,9 +79,9 @@ static bool prepare(case_run *run, const case_line *line, void *args)
     a->scheme = s.scheme;
     a->group_size = s.group_size;
     case_tensor *x = quant_add_matrix(run, "x", CASE_INPUT, case_dtype(line, "x"), &s, &a->x);
-    case_tensor *q = quant_add_matrix(
-        run, "q", CASE_OUTPUT, s.scheme >= LLMK_QUANT_INT4_SYMMETRIC ? LLMK_U4 : LLMK_I8, &s,
-        &a->q);
+    case_tensor *q =
+        quant_add_matrix(run, "q", CASE_OUTPUT,
+                         s.scheme >= LLMK_QUANT_INT4_SYMMETRIC ? LLMK_U4 : LLMK_I8, &s, &a->q);
     case_tensor *scale = quant_add_scales(run, "scale", CASE_OUTPUT, LLMK_F32, &s, &a->scale);
     case_tensor *zero = NULL;
     if (s.scheme == LLMK_QUANT_INT4_ASYMMETRIC)

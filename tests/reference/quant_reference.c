@@ -4,7 +4,7 @@
 #include <float.h>
 #include <math.h>
 
-#define U 0x1p-24 /* unit roundoff of f32 */
+#define U    0x1p-24 /* unit roundoff of f32 */
 #define TINY 0x1p-100
 
 /* ---- Geometry ---- */
@@ -84,8 +84,7 @@ void quant_reference(const quant_shape *s, const double *x, const quant_result *
         const double zero = asymmetric ? r->zero[at] : is_int4(s->scheme) ? 8 : 0;
         const double quotient = x[i] / r->scale[at];
         r->q[i] = isnan(x[i]) ? zero : fmin(fmax(rint(quotient) + zero, low), high);
-        r->q_bound[i] =
-            (isfinite(x[i]) ? tie(quotient) : 0) + (asymmetric ? r->zero_bound[at] : 0);
+        r->q_bound[i] = (isfinite(x[i]) ? tie(quotient) : 0) + (asymmetric ? r->zero_bound[at] : 0);
     }
 }
 
@@ -114,7 +113,8 @@ void error_report_reference(uint64_t count, const double *reference, const doubl
     for (uint64_t i = 0; i < count; i++)
         if (isfinite(reference[i]))
             largest = fmax(largest, fabs(reference[i]));
-    const double threshold = (double)(0.1f * (float)largest); /* which elements are large is exact */
+    const double threshold =
+        (double)(0.1f * (float)largest); /* which elements are large is exact */
     for (uint64_t i = 0; i < count; i++) {
         if (!isfinite(reference[i]))
             continue;
