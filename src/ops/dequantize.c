@@ -106,7 +106,7 @@ static llmk_status self_test(llmk_trial *t, const void *problem)
     a.group_size = group_size;
     a.q = llmk_matrix_strided(llmk_trial_buffer(t, codes, ROWS * pitch), 0,
                               int4 ? LLMK_U4 : LLMK_I8, ROWS, COLS, PITCH);
-    const cl_mem scale_buffer = llmk_trial_buffer(t, scale, scales * sizeof *scale);
+    cl_mem scale_buffer = llmk_trial_buffer(t, scale, scales * sizeof *scale);
     a.scale = int4 ? llmk_matrix(scale_buffer, LLMK_F32, ROWS, groups)
                    : llmk_vector(scale_buffer, LLMK_F32, scales);
     if (p->scheme == LLMK_QUANT_INT4_ASYMMETRIC)
@@ -115,7 +115,7 @@ static llmk_status self_test(llmk_trial *t, const void *problem)
     llmk_trial_run(t, &a);
 
     double expected[ROWS * PITCH];
-    for (size_t i = 0; i < ROWS * PITCH; i++)
+    for (size_t i = 0; i < LLMK_COUNT(expected); i++)
         expected[i] = i % PITCH < COLS ? (double)restored[i / PITCH * COLS + i % PITCH] : NAN;
     llmk_trial_compare(t, "y", &y, expected, 0, 0);
     return t->status;

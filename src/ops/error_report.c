@@ -4,8 +4,9 @@
 #include <stdio.h>
 
 /* sums_t and maxima_t of cl/error_report/error_stats.clh, one of each a partial. */
-#define SUMS_BYTES   48u
-#define MAXIMA_BYTES 8u
+#define SUMS_BYTES      48u
+#define MAXIMA_BYTES    8u
+#define WORKSPACE_BYTES ((uint64_t)LLMK_PARTIALS * (SUMS_BYTES + MAXIMA_BYTES))
 
 typedef struct report_problem {
     llmk_view reference, approximation, report;
@@ -25,7 +26,7 @@ static llmk_status check(llmk_context *ctx, const void *args, bool dry, void *pr
     llmk_check_same_shape(&c, "approximation", &p->approximation, "reference", &p->reference);
     llmk_check_tensor(&c, "report", &a.report, LLMK_BIT(LLMK_F32), LLMK_OUTPUT, &p->report);
     llmk_check_vector(&c, "report", &p->report, sizeof(llmk_error_stats) / sizeof(float));
-    llmk_check_workspace(&c, a.workspace, LLMK_PARTIALS * (SUMS_BYTES + MAXIMA_BYTES));
+    llmk_check_workspace(&c, a.workspace, WORKSPACE_BYTES);
     p->workspace = a.workspace;
     LLMK_TRY(llmk_check_end(&c));
     llmk_views_flatten((llmk_view *[]){&p->reference, &p->approximation}, 2);
@@ -155,8 +156,7 @@ static llmk_status self_test(llmk_trial *t, const void *problem)
     args.reference = llmk_matrix_strided(r.buffer, 0, r.dtype, ROWS, COLS, PITCH);
     args.approximation = llmk_matrix_strided(a.buffer, 0, a.dtype, ROWS, COLS, PITCH);
     args.report = llmk_vector(report.buffer, LLMK_F32, 8);
-    LLMK_TRY(llmk_workspace_create(t->ctx, LLMK_PARTIALS * (SUMS_BYTES + MAXIMA_BYTES),
-                                   &args.workspace));
+    LLMK_TRY(llmk_workspace_create(t->ctx, WORKSPACE_BYTES, &args.workspace));
     llmk_trial_run(t, &args);
     llmk_workspace_free(args.workspace);
 
@@ -202,7 +202,7 @@ llmk_status llmk_error_report_workspace_size(llmk_context *ctx, const llmk_error
         return llmk_fail(LLMK_INVALID_ARGUMENT, "llmk_error_report_workspace_size: bytes is NULL");
     report_problem p = {0};
     LLMK_TRY(check(ctx, args, true, &p));
-    *bytes = LLMK_PARTIALS * (SUMS_BYTES + MAXIMA_BYTES);
+    *bytes = WORKSPACE_BYTES;
     return LLMK_OK;
 }
 

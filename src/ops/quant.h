@@ -66,8 +66,12 @@ static inline uint32_t llmk_quant_stage_groups(const llmk_context *ctx, uint64_t
     return groups < 1 ? 1 : groups > LLMK_PARTIALS ? LLMK_PARTIALS : (uint32_t)groups;
 }
 
-/* Self-tests: rows of COLUMNS elements, PITCH apart, so that full and short chunks are tried. */
-enum { LLMK_QUANT_TEST_ROWS = 5, LLMK_QUANT_TEST_COLS = 202, LLMK_QUANT_TEST_PITCH = 208 };
-#define LLMK_QUANT_TEST_COUNT (LLMK_QUANT_TEST_ROWS * LLMK_QUANT_TEST_COLS)
+/* Self-tests: rows of COLS elements, PITCH apart, so that full and short chunks are tried. */
+enum {
+    LLMK_QUANT_TEST_ROWS = 5,
+    LLMK_QUANT_TEST_COLS = 202,
+    LLMK_QUANT_TEST_PITCH = 208,
+    LLMK_QUANT_TEST_COUNT = LLMK_QUANT_TEST_ROWS * LLMK_QUANT_TEST_COLS
+};
 
 #endif

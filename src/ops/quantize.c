@@ -8,7 +8,7 @@
 static uint64_t workspace_bytes(llmk_quant_scheme scheme)
 {
     /* A range, two floats, of each work-group. */
-    return scheme == LLMK_QUANT_INT8_TENSOR ? LLMK_PARTIALS * 2 * sizeof(cl_float) : 0;
+    return scheme == LLMK_QUANT_INT8_TENSOR ? 2 * sizeof(cl_float) * LLMK_PARTIALS : 0;
 }
 
 static llmk_status check(llmk_context *ctx, const void *args, bool dry, void *problem)

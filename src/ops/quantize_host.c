@@ -132,13 +132,13 @@ llmk_status llmk_dequantize_host(llmk_quant_scheme scheme, uint64_t n, uint64_t 
             const uint64_t at = row * k + col;
             const uint64_t group =
                 scheme == LLMK_QUANT_INT8_TENSOR ? 0 : row * row_groups + col / elements;
-            int code;
-            if (llmk_quant_is_int4(scheme))
-                code = (((const uint8_t *)q)[at / 2] >> at % 2 * 4 & 15) -
-                       (scheme == LLMK_QUANT_INT4_ASYMMETRIC ? zero[group] : 8);
-            else
-                code = ((const int8_t *)q)[at];
-            y[at] = (float)code * scale[group];
+            if (llmk_quant_is_int4(scheme)) {
+                const int code = ((const uint8_t *)q)[at / 2] >> at % 2 * 4 & 15;
+                const int shift = scheme == LLMK_QUANT_INT4_ASYMMETRIC ? zero[group] : 8;
+                y[at] = (float)(code - shift) * scale[group];
+            } else {
+                y[at] = (float)((const int8_t *)q)[at] * scale[group];
+            }
         }
     return LLMK_OK;
 }
