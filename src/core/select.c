@@ -13,7 +13,10 @@
 #include <stdlib.h>
 
 static const llmk_operator *const operators[] = {
-    &llmk_operator_quantize, &llmk_operator_dequantize, &llmk_operator_error_report};
+    &llmk_operator_quantize,
+    &llmk_operator_dequantize,
+    &llmk_operator_error_report,
+};
 
 const llmk_operator *llmk_operator_get(llmk_op op)
 {
