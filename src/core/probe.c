@@ -106,6 +106,7 @@ static int probe(llmk_context *ctx, atomic_int *result, const char *name,
             llmk_context *trial;
             pthread_mutex_lock(&ctx->trial_lock);
             const uint64_t start = llmk_now();
+            llmk_fail(LLMK_OK, "the answer of the kernel");
             value = llmk_context_trial(ctx, &trial) == LLMK_OK ? find(trial) : 0;
             llmk_times_add(&ctx->times, LLMK_PHASE_PROBE, start);
             pthread_mutex_unlock(&ctx->trial_lock);
@@ -113,7 +114,8 @@ static int probe(llmk_context *ctx, atomic_int *result, const char *name,
             const int n = snprintf(digits, sizeof digits, "%d", value);
             if (kept)
                 llmk_cache_put(ctx->cache, key, digits, (size_t)n);
-            llmk_log_write(&ctx->log, LLMK_LOG_DEBUG, "probe %s: %d", name, value);
+            llmk_log_write(&ctx->log, LLMK_LOG_DEBUG, "probe %s: %d (%s)", name, value,
+                           llmk_error_message());
         }
     }
     atomic_store(result, value);
