@@ -12,7 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const llmk_operator *const operators[] = {NULL};
+static const llmk_operator *const operators[] = {
+    &llmk_operator_rmsnorm, &llmk_operator_gated_activation, &llmk_operator_add, NULL};
 
 const llmk_operator *llmk_operator_get(llmk_op op)
 {
