@@ -1,4 +1,5 @@
-// Gated activation, the reference: any types, any strides (so any layout), one work-item an element.
+// Gated activation, the reference: any types, any strides (so any layout), one work-item an
+// element.
 #include "common/rows.clh"
 #include "common/types.clh"
 

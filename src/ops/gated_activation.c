@@ -307,8 +307,7 @@ const llmk_operator llmk_operator_gated_activation = {
 };
 
 llmk_status llmk_gated_activation(llmk_context *ctx, cl_command_queue queue,
-                                  const llmk_gated_activation_args *args,
-                                  const llmk_events *events)
+                                  const llmk_gated_activation_args *args, const llmk_events *events)
 {
     return llmk_operate(&llmk_operator_gated_activation, ctx, queue, args, events);
 }

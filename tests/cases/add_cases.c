@@ -13,8 +13,8 @@ static const case_field fields[] = {
     {"b", CASE_ENUM, LLMK_F16, case_dtype_names, "type of b"},
     {"y", CASE_ENUM, LLMK_F16, case_dtype_names, "type of y"},
     {"over", CASE_ENUM, 0, over_names, "y in place over"},
-    {"ascale", CASE_FLOAT, 1, NULL, "size of a; 0: zeros"},
-    {"bscale", CASE_FLOAT, 1, NULL, "size of b"},
+    {"ascale", CASE_FLOAT, 1.1, NULL, "size of a; 0: zeros"},
+    {"bscale", CASE_FLOAT, 0.7, NULL, "size of b"},
     {"odd", CASE_FLAG, 0, NULL, "NaN and infinities in a, the opposite infinity in b"},
 };
 

@@ -21,8 +21,8 @@ static const case_field fields[] = {
     {"over", CASE_ENUM, 0, over_names, "y in place over"},
     {"limit", CASE_FLOAT, 0, NULL, "limit of the clamped activation"},
     {"alpha", CASE_FLOAT, 0, NULL, "alpha of the clamped activation"},
-    {"gscale", CASE_FLOAT, 2, NULL, "size of gate (joined: of both); 0: zeros"},
-    {"uscale", CASE_FLOAT, 2, NULL, "size of up; 0: zeros"},
+    {"gscale", CASE_FLOAT, 2.2, NULL, "size of gate (joined: of both); 0: zeros"},
+    {"uscale", CASE_FLOAT, 1.7, NULL, "size of up; 0: zeros"},
     {"odd", CASE_FLAG, 0, NULL, "NaN, infinities and very large numbers in the gate"},
 };
 
@@ -138,8 +138,8 @@ static const case_entry entries[] = {
 static void put_odd_values(case_tensor *gate)
 {
     const double large = gate->dtype == LLMK_F16 ? 65504 : 3e38;
-    const double odd[] = {(double)NAN, (double)INFINITY, large, -large, 1000, -1000, 100, -100,
-                          88.5,        -88.5,            0,     -0.0};
+    const double odd[] = {
+        (double)NAN, (double)INFINITY, large, -large, 1000, -1000, 100, -100, 88.5, -88.5, 0, -0.0};
     for (uint64_t i = 0; i < gate->count && i < sizeof odd / sizeof *odd; i++)
         gate->values[i] = case_round(gate->dtype, odd[i]);
 }
@@ -165,8 +165,7 @@ static void expect(case_run *run, const case_line *line, const gated_reference *
             const uint64_t g = c * at->step, u = at->up + c * at->step;
             expected[r * d + c] = reference_gated(
                 reference, gate->values[r * at->width + g], gate_bias ? gate_bias->values[g] : 0,
-                up->values[r * at->width + u], up_bias ? up_bias->values[u] : 0,
-                &bound[r * d + c]);
+                up->values[r * at->width + u], up_bias ? up_bias->values[u] : 0, &bound[r * d + c]);
         }
 }
 
@@ -184,7 +183,7 @@ static bool prepare(case_run *run, const case_line *line, void *args_)
     const columns at = {
         .width = split ? d : 2 * d,
         .step = args->layout == LLMK_GATE_INTERLEAVED ? 2 : 1,
-        .up = split                                 ? 0
+        .up = split                              ? 0
               : args->layout == LLMK_GATE_PACKED ? d
                                                  : 1,
     };

@@ -15,7 +15,9 @@
         {"gap", CASE_U64, 0, NULL, "elements between rows, once, twice ... by tensor"},            \
         {"hole", CASE_U64, 0, NULL, "elements between blocks of rows, likewise"},                  \
         {"inner", CASE_U64, 1, NULL, "innermost stride"},                                          \
-        {"pad", CASE_U64, 0, NULL, "elements by which tensors miss their alignment"}
+    {                                                                                              \
+        "pad", CASE_U64, 0, NULL, "elements by which tensors miss their alignment"                 \
+    }
 
 /* A tensor [d0, d1, rows, cols] of the line's layout. Tensors of one case have different strides:
  * `number`, from 1, multiplies gap and hole. */

@@ -20,8 +20,8 @@ static const case_field fields[] = {
     {"default_eps", CASE_FLAG, 0, NULL, "leave eps to the library"},
     {"double", CASE_FLAG, 0, NULL, "round before the weight too"},
     {"plus1", CASE_FLAG, 0, NULL, "multiply by 1 + w"},
-    {"scale", CASE_FLOAT, 1, NULL, "size of x; 0: zeros"},
-    {"rscale", CASE_FLOAT, 1, NULL, "size of the residual"},
+    {"scale", CASE_FLOAT, 1.1, NULL, "size of x; 0: zeros"},
+    {"rscale", CASE_FLOAT, 0.9, NULL, "size of the residual"},
     {"odd", CASE_FLAG, 0, NULL, "a NaN in the first row, infinity in the second"},
 };
 
