@@ -262,7 +262,8 @@ static double gated(const problem *p, double g, double u)
  * Split tensors are tested as packed ones: the kernels see no difference. */
 static llmk_status self_test(llmk_trial *t, const void *problem_)
 {
-    enum { ROWS = 3, COLS = 40 };
+    enum { ROWS = 3 };
+    const size_t most = 40;
     const problem *p = problem_;
     const float *x, *bias = NULL;
     llmk_gated_activation_args args = LLMK_INIT(llmk_gated_activation_args);
@@ -270,18 +271,18 @@ static llmk_status self_test(llmk_trial *t, const void *problem_)
     args.layout = p->interleaved ? LLMK_GATE_INTERLEAVED : LLMK_GATE_PACKED;
     args.limit = p->activation == LLMK_SWIGLU_CLAMPED ? p->limit : 0;
     args.alpha = p->activation == LLMK_SWIGLU_CLAMPED ? p->alpha : 0;
-    args.gate = llmk_trial_input(t, p->gate.dtype, ROWS, 2 * COLS, 1, 9.0f, &x);
+    args.gate = llmk_trial_input(t, p->gate.dtype, ROWS, 2 * most, 1, 9.0f, &x);
     const llmk_view *biased = p->gate_bias.present ? &p->gate_bias : &p->up_bias;
     if (biased->present) {
-        args.gate_bias = llmk_trial_input(t, biased->dtype, 1, 2 * COLS, 2, 1.0f, &bias);
-        args.gate_bias = llmk_vector(args.gate_bias.buffer, biased->dtype, 2 * COLS);
+        args.gate_bias = llmk_trial_input(t, biased->dtype, 1, 2 * most, 2, 1.0f, &bias);
+        args.gate_bias = llmk_vector(args.gate_bias.buffer, biased->dtype, 2 * most);
     }
-    double *expected = llmk_trial_doubles(t, (size_t)ROWS * COLS);
-    for (size_t cols = COLS; t->status == LLMK_OK && cols >= COLS - 3; cols -= 3) {
+    double *expected = llmk_trial_doubles(t, ROWS * most);
+    for (size_t cols = most; t->status == LLMK_OK && cols >= most - 3; cols -= 3) {
         for (size_t r = 0; r < ROWS; r++)
             for (size_t c = 0; c < cols; c++) {
                 const size_t g = p->interleaved ? 2 * c : c, u = p->interleaved ? g + 1 : cols + c;
-                const float *row = x + r * 2 * COLS;
+                const float *row = x + r * 2 * most;
                 expected[r * cols + c] = gated(p, (double)row[g] + (bias ? (double)bias[g] : 0),
                                                (double)row[u] + (bias ? (double)bias[u] : 0));
             }

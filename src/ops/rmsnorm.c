@@ -23,9 +23,9 @@ static const config gpu_configs[] = {{1, 32}, {2, 256}, {4, 512}};
 /* One local size: PoCL compiles a kernel anew for each. */
 static const config cpu_configs[] = {{4, 16}};
 
-static uint32_t capacity(const config *f)
+static uint64_t capacity(const config *f)
 {
-    return 8 * f->vecs * f->items;
+    return UINT64_C(8) * f->vecs * f->items;
 }
 
 /* The first that holds the row, or the last. */
@@ -48,7 +48,7 @@ static void choose_local(const llmk_caps *caps, const config *f, uint64_t cols, 
     local[1] = local[2] = 1;
     if (llmk_is_cpu(caps))
         return;
-    const uint64_t needed = (cols + 8 * f->vecs - 1) / (8 * f->vecs);
+    const uint64_t width = UINT64_C(8) * f->vecs, needed = (cols + width - 1) / width;
     size_t items = 1;
     while (items < needed && items < SUBGROUP)
         items *= 2;
@@ -159,7 +159,7 @@ static llmk_status launch_rows(llmk_launch *launch, const problem *p, const char
     choose_local(caps, f, cols, local);
     const llmk_view *views[] = {&p->x, &p->weight, &p->residual, &p->sum, &p->y};
     const bool aligned = cols % 8 == 0 && llmk_aligned_rows(views, LLMK_COUNT(views));
-    const bool resident = aligned && cols <= 8 * f->vecs * local[0];
+    const bool resident = aligned && cols <= UINT64_C(8) * f->vecs * local[0];
 
     char defines[64];
     snprintf(defines, sizeof defines, "-DX=%s -DY=%s -DVECS=%u", llmk_dtype_name(p->x.dtype),
