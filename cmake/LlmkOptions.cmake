@@ -31,11 +31,13 @@ elseif(LLMK_CCACHE)
   endif()
 endif()
 
-# Strict C11 hides POSIX; the sources may use POSIX.1-2008 without saying so in each file.
+# Strict C11 hides POSIX; the sources may use POSIX.1-2008 without saying so in each file. They see
+# the OpenCL 3.0 headers, and call OpenCL 1.2 functions where that is all a device has.
 add_library(llmk_build_options INTERFACE)
 target_compile_definitions(llmk_build_options INTERFACE
   $<$<COMPILE_LANGUAGE:C>:_POSIX_C_SOURCE=200809L>
-  $<$<COMPILE_LANGUAGE:C>:CL_TARGET_OPENCL_VERSION=300>)
+  $<$<COMPILE_LANGUAGE:C>:CL_TARGET_OPENCL_VERSION=300>
+  $<$<COMPILE_LANGUAGE:C>:CL_USE_DEPRECATED_OPENCL_1_2_APIS=>)
 set(llmk_c_flags -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wold-style-definition
     -Wpointer-arith -Wwrite-strings -Wundef -Wvla)
 if(LLMK_WERROR)
@@ -44,6 +46,18 @@ endif()
 target_compile_options(llmk_build_options INTERFACE "$<$<COMPILE_LANGUAGE:C>:${llmk_c_flags}>")
 target_include_directories(llmk_build_options INTERFACE
   "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/src")
+
+# A fuzzer without sanitizers finds little, and needs coverage counters in all code.
+if(LLMK_FUZZ)
+  if(NOT CMAKE_C_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "LLMK_FUZZ needs clang (libFuzzer): configure with -DCMAKE_C_COMPILER=clang")
+  endif()
+  if(NOT LLMK_SANITIZE)
+    set(LLMK_SANITIZE "address,undefined")
+  endif()
+  add_compile_options("$<$<COMPILE_LANGUAGE:C>:-fsanitize=fuzzer-no-link>")
+  add_link_options(-fsanitize=fuzzer-no-link)
+endif()
 
 if(LLMK_SANITIZE)
   string(REPLACE "," ";" llmk_sanitizers "${LLMK_SANITIZE}")
@@ -61,7 +75,4 @@ if(LLMK_SANITIZE)
   endif()
   add_compile_options("$<$<COMPILE_LANGUAGE:C>:${llmk_sanitize_flags}>")
   add_link_options(${llmk_sanitize_flags})
-endif()
-if(LLMK_FUZZ AND NOT CMAKE_C_COMPILER_ID MATCHES "Clang")
-  message(FATAL_ERROR "LLMK_FUZZ needs clang (libFuzzer): configure with CC=clang")
 endif()

@@ -207,10 +207,10 @@ LLMK_API llmk_status llmk_device_list(llmk_device_info *devices, size_t capacity
 /* All zero is the default. */
 typedef struct llmk_context_options {
     size_t struct_size;
-    cl_device_id device;   /* NULL: LLMK_DEVICE, else the best: GPU before accelerator before CPU */
-    cl_context cl_context; /* NULL: the library makes one; else it is retained and `device`
+    cl_device_id device; /* NULL: LLMK_DEVICE, else the best: GPU before accelerator before CPU */
+    struct _cl_context *cl_context; /* NULL: the library makes one; else it is retained and `device`
                               required, one of its devices */
-    llmk_log_callback log; /* NULL: no callback */
+    llmk_log_callback log;          /* NULL: no callback */
     void *log_user;
     llmk_log_level log_level; /* of the callback */
     const char *variant;      /* as LLMK_VARIANT, which takes precedence */
@@ -218,7 +218,9 @@ typedef struct llmk_context_options {
     uint32_t flags;           /* LLMK_CONTEXT_* */
 } llmk_context_options;
 
-#define LLMK_CONTEXT_NO_SELFTEST 1u /* trust the kernels: skip trial runs (not trial builds) */
+/* Trust the kernels: no trial builds or self-tests. A kernel that does not build then fails the call
+ * instead of giving way to the next variant. */
+#define LLMK_CONTEXT_NO_SELFTEST 1u
 
 typedef struct llmk_context llmk_context;
 
@@ -237,6 +239,16 @@ LLMK_API cl_device_id llmk_context_cl_device(const llmk_context *ctx);
 /* Fills `info` (struct_size set by the caller through LLMK_INIT); probes the device on first use.
  */
 LLMK_API llmk_status llmk_context_device_info(llmk_context *ctx, llmk_device_info *info);
+
+/* What is kept on disk for this user: built programs and verdicts of self-tests. */
+typedef struct llmk_cache_info {
+    size_t struct_size;
+    char folder[1024]; /* "" where the cache is off */
+    uint64_t files;
+    uint64_t bytes;
+} llmk_cache_info;
+
+LLMK_API llmk_status llmk_context_cache_info(llmk_context *ctx, llmk_cache_info *info);
 
 /* Times of one kernel of one operator call, in ns of the device's clock. */
 typedef struct llmk_profile_record {

@@ -18,6 +18,7 @@ typedef struct llmk_launch {
     cl_command_queue queue;
     const llmk_events *events;
     const char *op, *variant;
+    bool dry; /* llmk_prepare: build everything, enqueue nothing; buffers may be NULL */
     bool in_order;
     bool want_event;
     bool profile;
@@ -67,6 +68,11 @@ typedef struct llmk_variant {
 
 typedef struct llmk_trial llmk_trial;
 
+llmk_verdicts *llmk_verdicts_new(void);
+void llmk_verdicts_free(llmk_verdicts *verdicts);
+/* That "op:name,..." (may be NULL) names operators and variants that exist. */
+llmk_status llmk_check_forced_variants(const char *text);
+
 typedef struct llmk_operator {
     llmk_op id;
     const char *name;
@@ -82,7 +88,7 @@ typedef struct llmk_operator {
     /* Step four: runs `t`'s variant on small problems of the same key; LLMK_SELFTEST_FAILED with a
      * sentence where it is wrong. */
     llmk_status (*self_test)(llmk_trial *t, const void *problem);
-    /* The workspace of the problem, or NULL; may itself be NULL. */
+    /* The workspace that the problem uses, or NULL; the member itself may be NULL. */
     llmk_workspace *(*workspace)(const void *problem);
 } llmk_operator;
 
@@ -98,6 +104,11 @@ extern const llmk_operator llmk_operator_rmsnorm, llmk_operator_gated_activation
 llmk_status llmk_operate(const llmk_operator *op, llmk_context *ctx, cl_command_queue queue,
                          const void *args, const llmk_events *events);
 
+/* Runs one variant, without selection, on checked and non-empty problems. */
+llmk_status llmk_launch_variant(const llmk_operator *op, const llmk_variant *variant,
+                                llmk_context *ctx, cl_command_queue queue, const void *problem,
+                                const llmk_events *events, bool dry);
+
 /* ---- Self-tests (trial.c) ---- */
 
 /* A variant under test, in the trial context. Steps are sticky as a checker's are; the driver frees
@@ -112,6 +123,11 @@ struct llmk_trial {
     cl_mem buffers[16];
     void *hosts[16];
 };
+
+/* Runs `op`'s self-test of a variant in a context of its own kind; the status and the error text
+ * say how it went. Hold ctx->trial_lock. */
+llmk_status llmk_trial_of(llmk_context *ctx, const llmk_operator *op, const llmk_variant *variant,
+                          const void *problem);
 
 /* A matrix of seeded values uniform in [-scale, scale], rounded to dtype (floats only). `*host`
  * (where not NULL) gets the rounded values; they live as long as the trial. */
@@ -137,6 +153,12 @@ struct llmk_workspace {
     cl_command_queue queue; /* of the last call; retained */
     cl_event last;
 };
+
+/* Claims `w` (may be NULL) for a call: LLMK_BUSY if an unfinished call elsewhere has it. After
+ * LLMK_OK the caller must end the claim, with the call's last event (NULL: nothing was enqueued).
+ */
+llmk_status llmk_workspace_begin(llmk_workspace *w, cl_command_queue queue, bool in_order);
+void llmk_workspace_end(llmk_workspace *w, cl_command_queue queue, cl_event event);
 
 /* A checker's step: present, of this context, and at least `bytes` long. */
 void llmk_check_workspace(llmk_checker *c, const llmk_workspace *workspace, uint64_t bytes);

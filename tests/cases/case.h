@@ -43,6 +43,9 @@ typedef struct case_line {
 
 /* Parses "op key=value ...". On failure returns false with a sentence in error. */
 bool case_parse(const char *text, case_line *line, char *error, size_t error_size);
+/* The same without the operator's name, as in the tables. */
+bool case_parse_fields(const case_op *op, const char *text, case_line *line, char *error,
+                       size_t error_size);
 /* The shortest text that parses to the same line. */
 void case_print(const case_line *line, char *text, size_t size);
 double case_get(const case_line *line, const char *field); /* aborts on an unknown name: a bug */
@@ -88,11 +91,12 @@ typedef struct case_tensor {
     llmk_tensor *slot; /* where in the args struct the device tensor goes, set for every call */
 } case_tensor;
 
-/* Declares tensors, in `prepare`. The returned pointer lives as long as the run. `slot` may be
- * NULL. */
+/* Declares tensors, in `prepare`. The returned pointer lives as long as the run. `slot` is a member
+ * of the args given to `prepare`, or NULL. An input's values[] are there at once, all zero, and may
+ * be written directly (keep to what the dtype can store, see case_round). */
 case_tensor *case_add_tensor(case_run *run, const char *name, case_role role, llmk_dtype dtype,
                              uint32_t rank, const uint64_t *dim, llmk_tensor *slot);
-/* Row stride for the second-last dimension; call before filling. */
+/* Row stride for the second-last dimension; call before filling. No effect on vectors. */
 void case_set_row_stride(case_tensor *t, uint64_t stride);
 void case_fill_values(case_run *run, case_tensor *t, case_fill fill, double scale, uint32_t seed);
 /* values[] of an output: what the reference computes. bound[] likewise, where not exact. */
@@ -101,7 +105,7 @@ double *case_bound(case_run *run, case_tensor *t);
 /* Declares that output `t` lives in the same memory as `other`, an input (in place): `other`
  * becomes CASE_INOUT, its canaries still hold, and it is filled anew before every checked run. */
 void case_in_place(case_run *run, case_tensor *t, case_tensor *other);
-/* malloc that lives as long as the run. */
+/* Zeroed memory that lives as long as the run; never NULL. */
 void *case_alloc(case_run *run, size_t bytes);
 /* Registers a cleanup (weights, workspaces). */
 void case_cleanup(case_run *run, void (*free_fn)(void *), void *object);
@@ -109,7 +113,8 @@ llmk_context *case_context(case_run *run);
 const case_line *case_run_line(case_run *run);
 /* true: the device is only timed; skip computing the reference (values of outputs stay unset). */
 bool case_timing_only(case_run *run);
-/* A tensor whose device memory a caller-made object holds (weights): counted in bytes, not made. */
+/* A tensor whose device memory a caller-made object holds (weights): counted in bytes, not made.
+ * Calls from `prepare_set` count for set 0 only, so that bytes are those of one call. */
 void case_count_bytes(case_run *run, uint64_t bytes_read, uint64_t bytes_written);
 
 struct case_op {
@@ -128,14 +133,25 @@ struct case_op {
                         const llmk_events *events);
     /* Useful operations of the case, for the roofline; bytes follow from the tensors. */
     double (*flops)(const case_line *line);
-    /* Rotation needs one of these per set where the args hold objects (weights); NULL otherwise. */
+    /* Where the args hold objects that rotate with the sets (weights): makes those of one set.
+     * Called after `prepare` for every set, 0 included, on that set's own copy of the args, in
+     * which the tensors are already real. NULL otherwise. */
     bool (*prepare_set)(case_run *run, const case_line *line, void *args, size_t set);
 };
 
+/* Refuses in `prepare` or `prepare_set`, with a sentence; returns false. case_skip is for a line
+ * that makes sense, but not on this device (too little memory): tests count it as skipped. */
 bool case_refuse(case_run *run, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+bool case_skip(case_run *run, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Whether the sentence that case_run_new gave is case_skip's. */
+bool case_is_skip(const char *error);
 
 extern const case_op *const case_ops[]; /* NULL-terminated (case_ops.c) */
 const case_op *case_op_find(const char *name);
+
+/* An in-order queue on the context's device, released with clReleaseCommandQueue; NULL on failure.
+ */
+cl_command_queue case_queue_new(llmk_context *ctx);
 
 /* Makes the case on a context: host values, reference, `sets` sets of device buffers. On failure
  * returns NULL and a sentence. timing_only leaves out the f64 reference. */
@@ -144,6 +160,8 @@ case_run *case_run_new(llmk_context *ctx, cl_command_queue queue, const case_lin
 void case_run_free(case_run *run);
 /* Enqueues the operator on one set. */
 llmk_status case_run_enqueue(case_run *run, size_t set, const llmk_events *events);
+/* The args of a set, as the operator gets them. */
+const void *case_run_args(const case_run *run, size_t set);
 /* True bytes of one call: each tensor once. */
 uint64_t case_run_bytes_read(const case_run *run);
 uint64_t case_run_bytes_written(const case_run *run);
@@ -157,13 +175,21 @@ typedef struct case_result {
     char message[512]; /* which element of which tensor, got, expected, bound; or which canary */
 } case_result;
 
-/* Poisons the outputs of set 0 with NaN (0xff), runs, and checks every output element against its
- * bound, the canaries around and between rows, and that inputs are unchanged. */
+/* Poisons the outputs of set 0 with NaN (integers with the complement of what is expected), runs,
+ * and checks every output element against its bound, the canaries around and between rows, and that
+ * inputs are unchanged. Not for timing-only runs. */
 case_result case_run_check(case_run *run);
+
+/* For testing the tools that use this: makes every call of the run take as long as several, or
+ * spoil an output. */
+typedef enum case_sabotage { CASE_HONEST, CASE_SLOW, CASE_WRONG } case_sabotage;
+void case_run_sabotage(case_run *run, case_sabotage how);
 
 /* Unit roundoff of a dtype: half an ulp, relative. */
 double case_epsilon(llmk_dtype dtype);
 /* |error| from rounding `value` once to dtype, half of its ulp there, subnormals included. */
 double case_rounding(llmk_dtype dtype, double value);
+/* The value after a round trip through dtype: to nearest even; integers saturate. */
+double case_round(llmk_dtype dtype, double value);
 
 #endif

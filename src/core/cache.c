@@ -1,0 +1,266 @@
+/*
+ * cache.c - small blobs on disk: built programs and verdicts of trials.
+ *
+ * One file a blob, named by the hash of its key; the key itself is in the file, so that a collision
+ * reads as absent. A file is written under a temporary name and renamed, so readers see all of it
+ * or nothing; whatever does not check is deleted.
+ */
+#include "core/core.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define BLOB_MAGIC     0x314b4d4cu /* "LMK1" */
+#define MAX_BLOB_BYTES (256u << 20)
+
+typedef struct blob_header {
+    uint32_t magic;
+    uint32_t key_size;
+    uint64_t data_size;
+    uint64_t checksum; /* of key and data */
+} blob_header;
+
+struct llmk_cache {
+    const llmk_log *log;
+    char *dir; /* NULL: off */
+    atomic_bool broken;
+};
+
+uint64_t llmk_hash(uint64_t seed, const void *data, size_t size)
+{
+    const unsigned char *bytes = data;
+    for (size_t i = 0; i < size; i++)
+        seed = (seed ^ bytes[i]) * 0x100000001b3u;
+    return seed;
+}
+
+/* LLMK_CACHE, then the option, then the XDG cache folder; NULL where off or nowhere. */
+static char *choose_dir(const char *option)
+{
+    const char *dir = getenv("LLMK_CACHE");
+    if (!dir || dir[0] == '\0')
+        dir = option;
+    if (dir && dir[0] != '\0')
+        return strcasecmp(dir, "off") == 0 ? NULL : strdup(dir);
+    const char *xdg = getenv("XDG_CACHE_HOME");
+    const char *home = getenv("HOME");
+    char path[4096];
+    if (xdg && xdg[0] == '/')
+        snprintf(path, sizeof path, "%s/llmk", xdg);
+    else if (home && home[0] == '/')
+        snprintf(path, sizeof path, "%s/.cache/llmk", home);
+    else
+        return NULL;
+    return strdup(path);
+}
+
+/* mkdir -p with mode 0700; true if the folder is there, ours, and closed to writing by others. */
+static bool make_dir(const char *dir)
+{
+    char path[4096];
+    if (strlen(dir) >= sizeof path)
+        return false;
+    snprintf(path, sizeof path, "%s", dir);
+    for (char *p = path + 1;; p++) {
+        const char c = *p;
+        if (c != '/' && c != '\0')
+            continue;
+        *p = '\0';
+        if (mkdir(path, 0700) != 0 && errno != EEXIST)
+            return false;
+        *p = c;
+        if (c == '\0')
+            break;
+    }
+    struct stat st;
+    return stat(dir, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() &&
+           (st.st_mode & (S_IWGRP | S_IWOTH)) == 0 && access(dir, R_OK | W_OK | X_OK) == 0;
+}
+
+llmk_cache *llmk_cache_open(const char *dir_option, const llmk_log *log)
+{
+    llmk_cache *cache = calloc(1, sizeof *cache);
+    if (!cache)
+        return NULL;
+    cache->log = log;
+    cache->dir = choose_dir(dir_option);
+    if (cache->dir && !make_dir(cache->dir)) {
+        llmk_log_write(log, LLMK_LOG_WARN,
+                       "the cache folder %s cannot be used (it must be writable, and by its owner "
+                       "alone): nothing is kept on disk",
+                       cache->dir);
+        free(cache->dir);
+        cache->dir = NULL;
+    }
+    return cache;
+}
+
+void llmk_cache_close(llmk_cache *cache)
+{
+    if (!cache)
+        return;
+    free(cache->dir);
+    free(cache);
+}
+
+const char *llmk_cache_dir(const llmk_cache *cache)
+{
+    return cache ? cache->dir : NULL;
+}
+
+static bool blob_path(const llmk_cache *cache, const char *key, char *path, size_t size)
+{
+    if (!cache || !cache->dir)
+        return false;
+    const uint64_t hash = llmk_hash(LLMK_HASH_SEED, key, strlen(key));
+    return (size_t)snprintf(path, size, "%s/%016" PRIx64 ".blob", cache->dir, hash) < size;
+}
+
+static bool read_all(int fd, void *data, size_t size)
+{
+    char *p = data;
+    while (size > 0) {
+        const ssize_t n = read(fd, p, size);
+        if (n <= 0) {
+            if (n < 0 && errno == EINTR)
+                continue;
+            return false;
+        }
+        p += n;
+        size -= (size_t)n;
+    }
+    return true;
+}
+
+static bool write_all(int fd, const void *data, size_t size)
+{
+    const char *p = data;
+    while (size > 0) {
+        const ssize_t n = write(fd, p, size);
+        if (n < 0) {
+            if (errno == EINTR)
+                continue;
+            return false;
+        }
+        p += n;
+        size -= (size_t)n;
+    }
+    return true;
+}
+
+typedef enum blob_verdict { BLOB_GOOD, BLOB_OTHER_KEY, BLOB_DAMAGED } blob_verdict;
+
+static blob_verdict read_blob(int fd, const char *key, void **data, size_t *size)
+{
+    struct stat st;
+    blob_header h;
+    if (fstat(fd, &st) != 0 || st.st_size < (off_t)sizeof h || !read_all(fd, &h, sizeof h))
+        return BLOB_DAMAGED;
+    /* Sizes are believed only where they add up to the file's. */
+    if (h.magic != BLOB_MAGIC || h.data_size > MAX_BLOB_BYTES ||
+        (uint64_t)st.st_size != sizeof h + (uint64_t)h.key_size + h.data_size)
+        return BLOB_DAMAGED;
+    const size_t total = (size_t)h.key_size + (size_t)h.data_size;
+    char *bytes = malloc(total + 1);
+    if (!bytes)
+        return BLOB_OTHER_KEY;
+    if (!read_all(fd, bytes, total) || llmk_hash(LLMK_HASH_SEED, bytes, total) != h.checksum) {
+        free(bytes);
+        return BLOB_DAMAGED;
+    }
+    if (h.key_size != strlen(key) || memcmp(bytes, key, h.key_size) != 0) {
+        free(bytes);
+        return BLOB_OTHER_KEY;
+    }
+    memmove(bytes, bytes + h.key_size, (size_t)h.data_size);
+    bytes[h.data_size] = '\0'; /* texts can be used as strings */
+    *data = bytes;
+    *size = (size_t)h.data_size;
+    return BLOB_GOOD;
+}
+
+void *llmk_cache_get(llmk_cache *cache, const char *key, size_t *size)
+{
+    char path[4400];
+    if (!blob_path(cache, key, path, sizeof path))
+        return NULL;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return NULL;
+    void *data = NULL;
+    const blob_verdict verdict = read_blob(fd, key, &data, size);
+    close(fd);
+    if (verdict == BLOB_DAMAGED) {
+        llmk_log_write(cache->log, LLMK_LOG_WARN, "deleting the damaged cache file %s", path);
+        unlink(path);
+    }
+    return data;
+}
+
+void llmk_cache_put(llmk_cache *cache, const char *key, const void *data, size_t size)
+{
+    char path[4400], temporary[4500];
+    if (size > MAX_BLOB_BYTES || !blob_path(cache, key, path, sizeof path))
+        return;
+    static atomic_uint serial; /* two threads of one process write under different names */
+    snprintf(temporary, sizeof temporary, "%s.%ld.%u", path, (long)getpid(),
+             atomic_fetch_add(&serial, 1));
+    const int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    bool ok = fd >= 0;
+    if (ok) {
+        const size_t key_size = strlen(key);
+        uint64_t sum = llmk_hash(LLMK_HASH_SEED, key, key_size);
+        sum = llmk_hash(sum, data, size);
+        const blob_header h = {BLOB_MAGIC, (uint32_t)key_size, size, sum};
+        ok = write_all(fd, &h, sizeof h) && write_all(fd, key, key_size) &&
+             write_all(fd, data, size);
+        ok = close(fd) == 0 && ok;
+        ok = ok && rename(temporary, path) == 0;
+        if (!ok)
+            unlink(temporary);
+    }
+    if (!ok && !atomic_exchange(&cache->broken, true))
+        llmk_log_write(cache->log, LLMK_LOG_WARN, "cannot write to the cache folder %s: %s",
+                       cache->dir, strerror(errno));
+}
+
+void llmk_cache_drop(llmk_cache *cache, const char *key)
+{
+    char path[4400];
+    if (blob_path(cache, key, path, sizeof path))
+        unlink(path);
+}
+
+llmk_status llmk_context_cache_info(llmk_context *ctx, llmk_cache_info *info)
+{
+    LLMK_TRY(llmk_context_usable(ctx));
+    if (!info || info->struct_size != sizeof *info)
+        return llmk_fail(LLMK_INVALID_ARGUMENT,
+                         "llmk_context_cache_info: info is NULL or its struct_size is not %zu "
+                         "(LLMK_INIT)",
+                         sizeof *info);
+    *info = (llmk_cache_info){.struct_size = sizeof *info};
+    const char *folder = llmk_cache_dir(ctx->cache);
+    DIR *dir = folder ? opendir(folder) : NULL;
+    if (!dir)
+        return LLMK_OK;
+    snprintf(info->folder, sizeof info->folder, "%s", folder);
+    const struct dirent *entry;
+    while ((entry = readdir(dir)) != NULL) {
+        struct stat st;
+        if (fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISREG(st.st_mode)) {
+            info->files++;
+            info->bytes += (uint64_t)st.st_size;
+        }
+    }
+    closedir(dir);
+    return LLMK_OK;
+}

@@ -1,0 +1,268 @@
+/* device.c - listing devices, choosing one, and reading what the driver says about it. */
+#include "core/core.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <strings.h>
+
+#ifndef CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV
+#define CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV 0x4000
+#define CL_DEVICE_COMPUTE_CAPABILITY_MINOR_NV 0x4001
+#endif
+#ifndef CL_DEVICE_IL_VERSION
+#define CL_DEVICE_IL_VERSION 0x105B
+#endif
+
+static void read_string(cl_device_id device, cl_device_info what, char *out, size_t size)
+{
+    char text[1024] = "";
+    size_t length = 0;
+    out[0] = '\0';
+    if (clGetDeviceInfo(device, what, sizeof text, text, &length) != CL_SUCCESS || length == 0)
+        return;
+    text[sizeof text - 1] = '\0';
+    snprintf(out, size, "%s", text);
+}
+
+static uint64_t read_u64(cl_device_id device, cl_device_info what)
+{
+    cl_ulong value = 0; /* zeroed, so that 4-byte answers read right on little-endian hosts */
+    if (clGetDeviceInfo(device, what, sizeof value, &value, NULL) != CL_SUCCESS)
+        return 0;
+    return value;
+}
+
+static bool contains(const char *text, const char *part)
+{
+    const size_t n = strlen(part);
+    for (; *text; text++)
+        if (strncasecmp(text, part, n) == 0)
+            return true;
+    return n == 0;
+}
+
+static llmk_vendor vendor_of(const llmk_caps *caps, const char *vendor)
+{
+    /* The platform first: PoCL and Mesa drive other vendors' hardware with their own compilers. */
+    if (contains(caps->platform_name, "Portable Computing Language"))
+        return LLMK_VENDOR_POCL;
+    if (contains(caps->platform_name, "rusticl") || contains(caps->platform_name, "Clover"))
+        return LLMK_VENDOR_MESA;
+    if (contains(caps->platform_name, "NVIDIA"))
+        return LLMK_VENDOR_NVIDIA;
+    if (contains(caps->platform_name, "AMD Accelerated"))
+        return LLMK_VENDOR_AMD;
+    if (contains(caps->platform_name, "Intel") && contains(vendor, "Intel"))
+        return LLMK_VENDOR_INTEL;
+    return LLMK_VENDOR_OTHER;
+}
+
+llmk_status llmk_caps_read(cl_device_id device, llmk_caps *caps)
+{
+    memset(caps, 0, sizeof *caps);
+    caps->device = device;
+    cl_int err =
+        clGetDeviceInfo(device, CL_DEVICE_PLATFORM, sizeof caps->platform, &caps->platform, NULL);
+    if (err != CL_SUCCESS)
+        return llmk_fail_cl(NULL, err, "clGetDeviceInfo");
+    clGetPlatformInfo(caps->platform, CL_PLATFORM_NAME, sizeof caps->platform_name - 1,
+                      caps->platform_name, NULL);
+    char vendor[128];
+    read_string(device, CL_DEVICE_VENDOR, vendor, sizeof vendor);
+    read_string(device, CL_DEVICE_NAME, caps->device_name, sizeof caps->device_name);
+    read_string(device, CL_DRIVER_VERSION, caps->driver, sizeof caps->driver);
+    read_string(device, CL_DEVICE_VERSION, caps->version, sizeof caps->version);
+    read_string(device, CL_DEVICE_IL_VERSION, caps->il_version, sizeof caps->il_version);
+    caps->vendor = vendor_of(caps, vendor);
+    caps->type = read_u64(device, CL_DEVICE_TYPE);
+    caps->compute_units = (uint32_t)read_u64(device, CL_DEVICE_MAX_COMPUTE_UNITS);
+    caps->clock_mhz = (uint32_t)read_u64(device, CL_DEVICE_MAX_CLOCK_FREQUENCY);
+    size_t group = 0;
+    clGetDeviceInfo(device, CL_DEVICE_MAX_WORK_GROUP_SIZE, sizeof group, &group, NULL);
+    caps->max_work_group = (uint32_t)group;
+    caps->global_bytes = read_u64(device, CL_DEVICE_GLOBAL_MEM_SIZE);
+    caps->max_alloc_bytes = read_u64(device, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
+    caps->local_bytes = read_u64(device, CL_DEVICE_LOCAL_MEM_SIZE);
+    caps->cache_bytes = read_u64(device, CL_DEVICE_GLOBAL_MEM_CACHE_SIZE);
+    caps->base_align = (uint32_t)read_u64(device, CL_DEVICE_MEM_BASE_ADDR_ALIGN) / 8; /* bits */
+    /* ROCm can return success and an empty program from clCreateProgramWithIL: only the version
+     * string tells. */
+    caps->spirv = strstr(caps->il_version, "SPIR-V") != NULL;
+    if (caps->vendor == LLMK_VENDOR_NVIDIA)
+        caps->compute_capability =
+            (uint32_t)(10 * read_u64(device, CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV) +
+                       read_u64(device, CL_DEVICE_COMPUTE_CAPABILITY_MINOR_NV));
+    size_t length = 0;
+    clGetDeviceInfo(device, CL_DEVICE_EXTENSIONS, 0, NULL, &length);
+    caps->extensions = calloc(length + 1, 1);
+    if (!caps->extensions)
+        return llmk_fail(LLMK_OUT_OF_MEMORY, "out of memory for the extension string");
+    clGetDeviceInfo(device, CL_DEVICE_EXTENSIONS, length, caps->extensions, NULL);
+    snprintf(caps->identity, sizeof caps->identity, "%s|%s|%s|%u", caps->platform_name,
+             caps->device_name, caps->driver, llmk_version());
+    return LLMK_OK;
+}
+
+void llmk_caps_release(llmk_caps *caps)
+{
+    free(caps->extensions);
+    caps->extensions = NULL;
+}
+
+bool llmk_caps_extension(const llmk_caps *caps, const char *name)
+{
+    const size_t n = strlen(name);
+    for (const char *p = caps->extensions; (p = strstr(p, name)) != NULL; p += n)
+        if ((p == caps->extensions || p[-1] == ' ') && (p[n] == '\0' || p[n] == ' '))
+            return true;
+    return false;
+}
+
+void llmk_caps_fill_info(const llmk_caps *caps, llmk_device_info *info)
+{
+    llmk_device_info full = {0};
+    full.struct_size = info->struct_size;
+    full.platform_id = caps->platform;
+    full.device_id = caps->device;
+    memcpy(full.platform, caps->platform_name, sizeof full.platform);
+    memcpy(full.name, caps->device_name, sizeof full.name);
+    memcpy(full.driver, caps->driver, sizeof full.driver);
+    memcpy(full.version, caps->version, sizeof full.version);
+    memcpy(full.il_version, caps->il_version, sizeof full.il_version);
+    full.vendor = caps->vendor;
+    full.type = caps->type;
+    full.compute_units = caps->compute_units;
+    full.clock_mhz = caps->clock_mhz;
+    full.global_bytes = caps->global_bytes;
+    full.max_alloc_bytes = caps->max_alloc_bytes;
+    full.local_bytes = caps->local_bytes;
+    full.cache_bytes = caps->cache_bytes;
+    full.max_work_group = caps->max_work_group;
+    full.compute_capability = caps->compute_capability;
+    full.spirv = caps->spirv;
+    memcpy(info, &full, info->struct_size < sizeof full ? info->struct_size : sizeof full);
+}
+
+/* ---- Listing ---- */
+
+typedef struct device_set {
+    cl_device_id *ids;
+    size_t count;
+} device_set;
+
+static llmk_status find_devices(device_set *set)
+{
+    *set = (device_set){0};
+    cl_uint platform_count = 0;
+    if (clGetPlatformIDs(0, NULL, &platform_count) != CL_SUCCESS || platform_count == 0)
+        return LLMK_OK; /* no ICD at all gives an error code; it means no platform */
+    cl_platform_id platforms[64];
+    if (platform_count > LLMK_COUNT(platforms))
+        platform_count = LLMK_COUNT(platforms);
+    cl_int err = clGetPlatformIDs(platform_count, platforms, NULL);
+    if (err != CL_SUCCESS)
+        return llmk_fail_cl(NULL, err, "clGetPlatformIDs");
+    for (cl_uint i = 0; i < platform_count; i++) {
+        cl_uint n = 0;
+        if (clGetDeviceIDs(platforms[i], CL_DEVICE_TYPE_ALL, 0, NULL, &n) != CL_SUCCESS || n == 0)
+            continue;
+        cl_device_id *grown = realloc(set->ids, (set->count + n) * sizeof *grown);
+        if (!grown) {
+            free(set->ids);
+            *set = (device_set){0};
+            return llmk_fail(LLMK_OUT_OF_MEMORY, "out of memory for a list of devices");
+        }
+        set->ids = grown;
+        if (clGetDeviceIDs(platforms[i], CL_DEVICE_TYPE_ALL, n, set->ids + set->count, NULL) ==
+            CL_SUCCESS)
+            set->count += n;
+    }
+    return LLMK_OK;
+}
+
+llmk_status llmk_device_list(llmk_device_info *devices, size_t capacity, size_t *count)
+{
+    if (!count || (!devices && capacity > 0))
+        return llmk_fail(LLMK_INVALID_ARGUMENT, "llmk_device_list: %s is NULL",
+                         count ? "devices" : "count");
+    const size_t entry = capacity > 0 ? devices[0].struct_size : 0;
+    if (capacity > 0 && entry != sizeof(llmk_device_info))
+        return llmk_fail(
+            LLMK_INVALID_ARGUMENT,
+            "llmk_device_list: devices[0].struct_size is %zu; expected %zu (LLMK_INIT)", entry,
+            sizeof(llmk_device_info));
+    device_set set;
+    LLMK_TRY(find_devices(&set));
+    *count = set.count;
+    llmk_status status = LLMK_OK;
+    for (size_t i = 0; i < set.count && i < capacity && status == LLMK_OK; i++) {
+        llmk_caps caps;
+        status = llmk_caps_read(set.ids[i], &caps);
+        if (status == LLMK_OK) {
+            devices[i].struct_size = entry;
+            llmk_caps_fill_info(&caps, &devices[i]);
+        }
+        llmk_caps_release(&caps);
+    }
+    free(set.ids);
+    return status;
+}
+
+/* ---- Choosing ---- */
+
+static bool matches(const llmk_caps *caps, size_t index, const char *wanted)
+{
+    char *end = NULL;
+    const unsigned long number = strtoul(wanted, &end, 10);
+    if (wanted[0] != '\0' && *end == '\0')
+        return number == index;
+    if (strcasecmp(wanted, "gpu") == 0)
+        return (caps->type & CL_DEVICE_TYPE_GPU) != 0;
+    if (strcasecmp(wanted, "cpu") == 0)
+        return llmk_is_cpu(caps);
+    char both[260];
+    snprintf(both, sizeof both, "%s / %s", caps->platform_name, caps->device_name);
+    return contains(both, wanted);
+}
+
+/* GPU before accelerator before CPU; then the larger. PoCL's GPU back ends come after native ones.
+ */
+static double rank_of(const llmk_caps *caps)
+{
+    const double type = caps->type & CL_DEVICE_TYPE_GPU           ? 4e12
+                        : caps->type & CL_DEVICE_TYPE_ACCELERATOR ? 2e12
+                                                                  : 1e12;
+    const double native = caps->vendor == LLMK_VENDOR_POCL ? 0 : 5e11;
+    return type + native + (double)caps->compute_units * caps->clock_mhz;
+}
+
+llmk_status llmk_device_choose(cl_device_id *device)
+{
+    const char *wanted = getenv("LLMK_DEVICE");
+    if (wanted && wanted[0] == '\0')
+        wanted = NULL;
+    device_set set;
+    LLMK_TRY(find_devices(&set));
+    if (set.count == 0)
+        return llmk_fail(LLMK_NO_DEVICE, "no OpenCL device found: install an OpenCL driver "
+                                         "(on Debian and Ubuntu, pocl-opencl-icd runs on any CPU)");
+    double best = -1;
+    for (size_t i = 0; i < set.count; i++) {
+        llmk_caps caps;
+        if (llmk_caps_read(set.ids[i], &caps) == LLMK_OK &&
+            (!wanted || matches(&caps, i, wanted)) && rank_of(&caps) > best) {
+            best = rank_of(&caps);
+            *device = set.ids[i];
+        }
+        llmk_caps_release(&caps);
+    }
+    const size_t count = set.count;
+    free(set.ids);
+    if (best < 0)
+        return llmk_fail(
+            LLMK_NO_DEVICE,
+            "LLMK_DEVICE is \"%s\", which names none of the %zu devices here; expected "
+            "an index, \"gpu\", \"cpu\" or a part of \"PLATFORM / DEVICE\"",
+            wanted ? wanted : "", count);
+    return LLMK_OK;
+}

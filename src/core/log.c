@@ -1,0 +1,41 @@
+/* log.c - messages to the caller's callback and, where LLMK_LOG asks for it, to stderr. */
+#include "core/core.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <strings.h>
+
+static const char *const level_names[] = {"none", "error", "warn", "info", "debug"};
+
+void llmk_log_init(llmk_log *log, const llmk_context_options *options)
+{
+    log->callback = options->log;
+    log->user = options->log_user;
+    log->level = options->log_level == LLMK_LOG_NONE ? LLMK_LOG_WARN : options->log_level;
+    log->env_level = LLMK_LOG_NONE;
+    const char *env = getenv("LLMK_LOG");
+    for (int i = LLMK_LOG_ERROR; env && i <= LLMK_LOG_DEBUG; i++)
+        if (strcasecmp(env, level_names[i]) == 0)
+            log->env_level = (llmk_log_level)i;
+}
+
+void llmk_log_write(const llmk_log *log, llmk_log_level level, const char *fmt, ...)
+{
+    const bool to_callback = log->callback && level <= log->level;
+    const bool to_stderr = level <= log->env_level;
+    if (!to_callback && !to_stderr)
+        return;
+    char text[2048];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    for (char *p = text; *p; p++)
+        if (*p == '\n' || *p == '\r')
+            *p = ' ';
+    if (to_callback)
+        log->callback(log->user, level, text);
+    if (to_stderr)
+        fprintf(stderr, "llmk %s: %s\n", level_names[level], text);
+}

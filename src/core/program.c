@@ -1,0 +1,288 @@
+/*
+ * program.c - programs of a context: found, loaded from the disk cache, or built; and their kernel
+ * objects, handed out one caller at a time because clSetKernelArg is not thread-safe.
+ */
+#include "core/core.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define MAX_KERNELS    8  /* kernels of one file */
+#define MAX_POOL       16 /* idle objects kept of one kernel */
+#define MAX_KEY        256
+#define BUCKETS        128
+#define SOURCE_OPTIONS "-cl-std=CL1.2"
+
+typedef struct kernel_pool {
+    const char *name; /* a literal of the operator's file */
+    size_t idle_count;
+    cl_kernel idle[MAX_POOL];
+} kernel_pool;
+
+struct llmk_program {
+    llmk_program *next; /* in its bucket */
+    char key[MAX_KEY];  /* file and defines */
+    const char *image;
+    cl_program cl;
+    llmk_status status; /* of the build; a failure is remembered, with its message */
+    char *failure;
+    pthread_mutex_t lock; /* of the pools */
+    size_t pool_count;
+    kernel_pool pools[MAX_KERNELS];
+};
+
+struct llmk_programs {
+    pthread_mutex_t lock;       /* of the table */
+    pthread_mutex_t build_lock; /* one build at a time; lookups go on meanwhile */
+    llmk_program *buckets[BUCKETS];
+};
+
+llmk_programs *llmk_programs_new(void)
+{
+    llmk_programs *programs = calloc(1, sizeof *programs);
+    if (programs) {
+        pthread_mutex_init(&programs->lock, NULL);
+        pthread_mutex_init(&programs->build_lock, NULL);
+    }
+    return programs;
+}
+
+static void free_program(llmk_program *p)
+{
+    for (size_t i = 0; i < p->pool_count; i++)
+        for (size_t j = 0; j < p->pools[i].idle_count; j++)
+            clReleaseKernel(p->pools[i].idle[j]);
+    if (p->cl)
+        clReleaseProgram(p->cl);
+    pthread_mutex_destroy(&p->lock);
+    free(p->failure);
+    free(p);
+}
+
+void llmk_programs_free(llmk_programs *programs)
+{
+    if (!programs)
+        return;
+    for (size_t i = 0; i < BUCKETS; i++)
+        for (llmk_program *p = programs->buckets[i], *next; p; p = next) {
+            next = p->next;
+            free_program(p);
+        }
+    pthread_mutex_destroy(&programs->lock);
+    pthread_mutex_destroy(&programs->build_lock);
+    free(programs);
+}
+
+const char *llmk_program_image(const llmk_program *program)
+{
+    return program->image;
+}
+
+/* ---- Building ---- */
+
+static llmk_status build(llmk_context *ctx, cl_program program, const char *options,
+                         const char *what)
+{
+    const cl_int err = clBuildProgram(program, 1, &ctx->caps.device, options, NULL, NULL);
+    if (err == CL_SUCCESS)
+        return LLMK_OK;
+    char *log = NULL;
+    size_t size = 0;
+    clGetProgramBuildInfo(program, ctx->caps.device, CL_PROGRAM_BUILD_LOG, 0, NULL, &size);
+    if (size > 0 && (log = calloc(size + 1, 1)) != NULL)
+        clGetProgramBuildInfo(program, ctx->caps.device, CL_PROGRAM_BUILD_LOG, size, log, NULL);
+    llmk_fail_cl(ctx, err, "clBuildProgram"); /* notes a lost device */
+    llmk_fail(LLMK_BUILD_FAILED, "building %s (%s) on %s: %s (%d); the driver's log:\n%s", what,
+              options, ctx->caps.device_name, llmk_cl_error_name(err), (int)err,
+              log && log[0] ? log : "(empty)");
+    free(log);
+    return atomic_load(&ctx->lost) ? LLMK_DEVICE_LOST : LLMK_BUILD_FAILED;
+}
+
+/* PoCL keeps its own cache, and a program binary taken from it is slower than that. */
+static bool binaries_pay(const llmk_context *ctx)
+{
+    return ctx->caps.vendor != LLMK_VENDOR_POCL;
+}
+
+static cl_program load_binary(llmk_context *ctx, const char *key)
+{
+    size_t size = 0;
+    unsigned char *data = llmk_cache_get(ctx->cache, key, &size);
+    if (!data)
+        return NULL;
+    cl_int err, binary_status = CL_SUCCESS;
+    cl_program program = clCreateProgramWithBinary(
+        ctx->cl, 1, &ctx->caps.device, &size, (const unsigned char **)&data, &binary_status, &err);
+    free(data);
+    if (err == CL_SUCCESS && binary_status == CL_SUCCESS &&
+        clBuildProgram(program, 1, &ctx->caps.device, "", NULL, NULL) == CL_SUCCESS)
+        return program;
+    if (program)
+        clReleaseProgram(program);
+    llmk_log_write(&ctx->log, LLMK_LOG_WARN, "the driver refuses a cached binary: rebuilding it");
+    llmk_cache_drop(ctx->cache, key);
+    return NULL;
+}
+
+static void save_binary(llmk_context *ctx, const char *key, cl_program program)
+{
+    /* Only a program that gives kernels is worth keeping. */
+    cl_uint kernel_count = 0;
+    if (clCreateKernelsInProgram(program, 0, NULL, &kernel_count) != CL_SUCCESS ||
+        kernel_count == 0)
+        return;
+    cl_uint devices = 0;
+    size_t size = 0;
+    if (clGetProgramInfo(program, CL_PROGRAM_NUM_DEVICES, sizeof devices, &devices, NULL) !=
+            CL_SUCCESS ||
+        devices != 1 ||
+        clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof size, &size, NULL) !=
+            CL_SUCCESS ||
+        size == 0)
+        return;
+    unsigned char *data = malloc(size);
+    if (data &&
+        clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof data, &data, NULL) == CL_SUCCESS)
+        llmk_cache_put(ctx->cache, key, data, size);
+    free(data);
+}
+
+static llmk_status build_source(llmk_context *ctx, const char *file, const char *defines,
+                                cl_program *out)
+{
+    char *source = NULL;
+    LLMK_TRY(llmk_source_load(file, &source));
+    char options[512];
+    snprintf(options, sizeof options, SOURCE_OPTIONS " %s", defines);
+    char key[1400];
+    snprintf(key, sizeof key, "program|%s|%s|%s|%016" PRIx64, ctx->caps.identity, file, options,
+             llmk_hash(LLMK_HASH_SEED, source, strlen(source)));
+    const bool cached = binaries_pay(ctx);
+    cl_program program = cached ? load_binary(ctx, key) : NULL;
+    llmk_status status = LLMK_OK;
+    if (!program) {
+        cl_int err;
+        program = clCreateProgramWithSource(ctx->cl, 1, (const char **)&source, NULL, &err);
+        status = program ? build(ctx, program, options, file)
+                         : llmk_fail_cl(ctx, err, "clCreateProgramWithSource");
+        if (status == LLMK_OK && cached)
+            save_binary(ctx, key, program);
+        if (status != LLMK_OK && program) {
+            clReleaseProgram(program);
+            program = NULL;
+        }
+    }
+    free(source);
+    *out = program;
+    return status;
+}
+
+/* ---- The table ---- */
+
+static llmk_program **bucket_of(llmk_programs *programs, const char *key)
+{
+    return &programs->buckets[llmk_hash(LLMK_HASH_SEED, key, strlen(key)) % BUCKETS];
+}
+
+static llmk_program *find(llmk_programs *programs, const char *key)
+{
+    pthread_mutex_lock(&programs->lock);
+    llmk_program *p = *bucket_of(programs, key);
+    while (p && strcmp(p->key, key) != 0)
+        p = p->next;
+    pthread_mutex_unlock(&programs->lock);
+    return p;
+}
+
+static llmk_status make(llmk_context *ctx, const char *file, const char *defines, const char *key,
+                        llmk_program **out)
+{
+    llmk_program *p = calloc(1, sizeof *p);
+    if (!p)
+        return llmk_fail(LLMK_OUT_OF_MEMORY, "out of memory for a program");
+    pthread_mutex_init(&p->lock, NULL);
+    memcpy(p->key, key, strlen(key) + 1);
+    p->image = "source";
+    p->status = build_source(ctx, file, defines, &p->cl);
+    if (p->status == LLMK_OK) {
+        llmk_log_write(&ctx->log, LLMK_LOG_DEBUG, "%s (%s): built from %s", file, defines,
+                       p->image);
+    } else if (p->status == LLMK_BUILD_FAILED) {
+        p->failure = strdup(llmk_error_message());
+    } else { /* may go better next time: do not remember it */
+        const llmk_status status = p->status;
+        free_program(p);
+        return status;
+    }
+    pthread_mutex_lock(&ctx->programs->lock);
+    llmk_program **bucket = bucket_of(ctx->programs, key);
+    p->next = *bucket;
+    *bucket = p;
+    pthread_mutex_unlock(&ctx->programs->lock);
+    *out = p;
+    return LLMK_OK;
+}
+
+llmk_status llmk_program_get(llmk_context *ctx, const char *file, const char *defines,
+                             llmk_program **program)
+{
+    char key[MAX_KEY];
+    if ((size_t)snprintf(key, sizeof key, "%s %s", file, defines) >= sizeof key)
+        return llmk_fail(LLMK_INTERNAL, "the defines of %s are too long: %s", file, defines);
+    llmk_program *p = find(ctx->programs, key);
+    if (!p) {
+        pthread_mutex_lock(&ctx->programs->build_lock);
+        p = find(ctx->programs, key); /* another thread may have built it meanwhile */
+        const llmk_status status = p ? LLMK_OK : make(ctx, file, defines, key, &p);
+        pthread_mutex_unlock(&ctx->programs->build_lock);
+        LLMK_TRY(status);
+    }
+    if (p->status != LLMK_OK)
+        return llmk_fail(p->status, "%s", p->failure ? p->failure : file);
+    *program = p;
+    return LLMK_OK;
+}
+
+/* ---- Kernels ---- */
+
+static kernel_pool *pool_of(llmk_program *p, const char *name)
+{
+    for (size_t i = 0; i < p->pool_count; i++)
+        if (strcmp(p->pools[i].name, name) == 0)
+            return &p->pools[i];
+    if (p->pool_count == MAX_KERNELS)
+        return NULL;
+    p->pools[p->pool_count].name = name;
+    return &p->pools[p->pool_count++];
+}
+
+llmk_status llmk_program_acquire(llmk_context *ctx, llmk_program *program, const char *name,
+                                 cl_kernel *kernel)
+{
+    pthread_mutex_lock(&program->lock);
+    kernel_pool *pool = pool_of(program, name);
+    *kernel = pool && pool->idle_count > 0 ? pool->idle[--pool->idle_count] : NULL;
+    pthread_mutex_unlock(&program->lock);
+    if (*kernel)
+        return LLMK_OK;
+    cl_int err;
+    *kernel = clCreateKernel(program->cl, name, &err);
+    if (!*kernel)
+        return llmk_fail_cl(ctx, err, name);
+    return LLMK_OK;
+}
+
+void llmk_program_release(llmk_program *program, const char *name, cl_kernel kernel)
+{
+    pthread_mutex_lock(&program->lock);
+    kernel_pool *pool = pool_of(program, name);
+    if (pool && pool->idle_count < MAX_POOL) {
+        pool->idle[pool->idle_count++] = kernel;
+        kernel = NULL;
+    }
+    pthread_mutex_unlock(&program->lock);
+    if (kernel)
+        clReleaseKernel(kernel);
+}

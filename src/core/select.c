@@ -1,0 +1,453 @@
+/*
+ * select.c - choosing a variant: vendor and device, features (both in `supports`), trial build,
+ * self-test; the first of an operator's table that passes all four is used.
+ *
+ * The last two run once for every operator, variant and key, in a context of their own, and their
+ * verdicts are kept in memory and on disk.
+ */
+#include "ops/operator.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static const llmk_operator *const operators[] = {NULL};
+
+const llmk_operator *llmk_operator_get(llmk_op op)
+{
+    for (size_t i = 0; i < LLMK_COUNT(operators); i++)
+        if (operators[i] && operators[i]->id == op)
+            return operators[i];
+    return NULL;
+}
+
+const char *llmk_op_name(llmk_op op)
+{
+    const llmk_operator *o = llmk_operator_get(op);
+    return o ? o->name : NULL;
+}
+
+bool llmk_no(llmk_reason *why, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(why->text, sizeof why->text, fmt, args);
+    va_end(args);
+    return false;
+}
+
+/* ---- Forced variants: "op:name,op:name" ---- */
+
+/* Cuts the next pair off `*text`; false at the end or where the text is malformed (*text stays). */
+static bool next_pair(const char **text, char op[64], char name[64])
+{
+    int length = 0;
+    if (sscanf(*text, "%63[^:,]:%63[^:,]%n", op, name, &length) != 2)
+        return false;
+    const char *rest = *text + length;
+    if (*rest != '\0' && *rest != ',')
+        return false;
+    *text = *rest == ',' ? rest + 1 : rest;
+    return true;
+}
+
+static const llmk_variant *find_variant(const llmk_operator *op, const char *name)
+{
+    for (size_t i = 0; i < op->variant_count; i++)
+        if (strcmp(op->variants[i].name, name) == 0)
+            return &op->variants[i];
+    return NULL;
+}
+
+llmk_status llmk_check_forced_variants(const char *text)
+{
+    char op_name[64], name[64];
+    while (text && *text) {
+        if (!next_pair(&text, op_name, name))
+            return llmk_fail(LLMK_INVALID_ARGUMENT,
+                             "LLMK_VARIANT: \"%s\" is not of the form OP:NAME[,OP:NAME...]", text);
+        const llmk_operator *op = NULL;
+        for (size_t i = 0; i < LLMK_COUNT(operators) && !op; i++)
+            if (operators[i] && strcmp(operators[i]->name, op_name) == 0)
+                op = operators[i];
+        if (!op)
+            return llmk_fail(LLMK_INVALID_ARGUMENT, "LLMK_VARIANT: there is no operator \"%s\"",
+                             op_name);
+        if (!find_variant(op, name)) {
+            char known[256] = "";
+            for (size_t i = 0, n = 0; i < op->variant_count && n < sizeof known; i++)
+                n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "",
+                                      op->variants[i].name);
+            return llmk_fail(LLMK_INVALID_ARGUMENT,
+                             "LLMK_VARIANT: operator %s has no variant \"%s\"; it has %s", op_name,
+                             name, known);
+        }
+    }
+    return LLMK_OK;
+}
+
+static const llmk_variant *forced_variant(const llmk_context *ctx, const llmk_operator *op)
+{
+    char op_name[64], name[64];
+    for (const char *text = ctx->forced_variants; text && next_pair(&text, op_name, name);)
+        if (strcmp(op_name, op->name) == 0)
+            return find_variant(op, name);
+    return NULL;
+}
+
+/* ---- Verdicts ---- */
+
+typedef struct verdict {
+    struct verdict *next;
+    char *key;
+    llmk_status status;
+    char *reason; /* of a failure */
+} verdict;
+
+#define BUCKETS 128
+
+struct llmk_verdicts {
+    pthread_mutex_t lock;
+    verdict *buckets[BUCKETS];
+};
+
+llmk_verdicts *llmk_verdicts_new(void)
+{
+    llmk_verdicts *v = calloc(1, sizeof *v);
+    if (v)
+        pthread_mutex_init(&v->lock, NULL);
+    return v;
+}
+
+void llmk_verdicts_free(llmk_verdicts *verdicts)
+{
+    if (!verdicts)
+        return;
+    for (size_t i = 0; i < BUCKETS; i++)
+        for (verdict *v = verdicts->buckets[i], *next; v; v = next) {
+            next = v->next;
+            free(v->key);
+            free(v->reason);
+            free(v);
+        }
+    pthread_mutex_destroy(&verdicts->lock);
+    free(verdicts);
+}
+
+static verdict **bucket_of(llmk_verdicts *verdicts, const char *key)
+{
+    return &verdicts->buckets[llmk_hash(LLMK_HASH_SEED, key, strlen(key)) % BUCKETS];
+}
+
+/* Verdicts are never removed before the context is, so the pointer stays good. */
+static const verdict *recall(llmk_verdicts *verdicts, const char *key)
+{
+    pthread_mutex_lock(&verdicts->lock);
+    const verdict *v = *bucket_of(verdicts, key);
+    while (v && strcmp(v->key, key) != 0)
+        v = v->next;
+    pthread_mutex_unlock(&verdicts->lock);
+    return v;
+}
+
+static const verdict *remember(llmk_verdicts *verdicts, const char *key, llmk_status status,
+                               const char *reason)
+{
+    verdict *v = calloc(1, sizeof *v);
+    if (!v || !(v->key = strdup(key)) || !(v->reason = strdup(reason))) {
+        if (v) {
+            free(v->key);
+            free(v);
+        }
+        return NULL;
+    }
+    v->status = status;
+    pthread_mutex_lock(&verdicts->lock);
+    verdict **bucket = bucket_of(verdicts, key);
+    v->next = *bucket;
+    *bucket = v;
+    pthread_mutex_unlock(&verdicts->lock);
+    return v;
+}
+
+static void disk_key(const llmk_context *ctx, const char *key, char *out, size_t size)
+{
+    snprintf(out, size, "verdict|%s|%016" PRIx64 "|%s|%s", ctx->caps.identity, llmk_sources_hash(),
+             ctx->forced_image ? ctx->forced_image : "", key);
+}
+
+/* On disk: the status as a number, a space, the reason. */
+static const verdict *recall_from_disk(llmk_context *ctx, const char *key)
+{
+    char name[1024];
+    size_t size = 0;
+    disk_key(ctx, key, name, sizeof name);
+    char *text = llmk_cache_get(ctx->cache, name, &size);
+    if (!text)
+        return NULL;
+    char *reason = NULL;
+    const long status = strtol(text, &reason, 10);
+    const verdict *v = NULL;
+    if (reason != text && *reason == ' ' &&
+        (status == LLMK_OK || status == LLMK_BUILD_FAILED || status == LLMK_SELFTEST_FAILED))
+        v = remember(ctx->verdicts, key, (llmk_status)status, reason + 1);
+    free(text);
+    return v;
+}
+
+static void write_to_disk(llmk_context *ctx, const verdict *v)
+{
+    char name[1024], text[2048];
+    disk_key(ctx, v->key, name, sizeof name);
+    const int n = snprintf(text, sizeof text, "%d %s", (int)v->status, v->reason);
+    llmk_cache_put(ctx->cache, name, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
+}
+
+/* Runs the trial; hold ctx->trial_lock. NULL, with the error set, where it says nothing about the
+ * variant (out of memory). */
+static const verdict *try_variant(llmk_context *ctx, const llmk_operator *op,
+                                  const llmk_variant *variant, const void *problem, const char *key)
+{
+    llmk_status status = llmk_trial_of(ctx, op, variant, problem);
+    if (status == LLMK_OUT_OF_MEMORY || status == LLMK_OUT_OF_DEVICE_MEMORY)
+        return NULL;
+    bool keep = true;
+    if (status == LLMK_DEVICE_LOST) { /* only the trial's own context was lost */
+        status = llmk_fail_prefix(LLMK_SELFTEST_FAILED, "the self-test lost its context");
+    } else if (status != LLMK_OK && status != LLMK_BUILD_FAILED && status != LLMK_SELFTEST_FAILED) {
+        keep = false; /* perhaps of the moment: for this context only */
+        status = LLMK_SELFTEST_FAILED;
+    }
+    const char *reason = status == LLMK_OK ? "" : llmk_error_message();
+    if (status != LLMK_OK)
+        llmk_log_write(&ctx->log, LLMK_LOG_WARN, "%s:%s (%s) is not used: %s", op->name,
+                       variant->name, key, reason);
+    const verdict *v = remember(ctx->verdicts, key, status, reason);
+    if (v && keep)
+        write_to_disk(ctx, v);
+    if (!v)
+        llmk_fail(LLMK_OUT_OF_MEMORY, "out of memory for a verdict");
+    return v;
+}
+
+static const verdict *verdict_of(llmk_context *ctx, const llmk_operator *op,
+                                 const llmk_variant *variant, const void *problem)
+{
+    static const verdict trusted = {.status = LLMK_OK, .reason = ""};
+    if (ctx->flags & LLMK_CONTEXT_NO_SELFTEST)
+        return &trusted;
+    char key[256];
+    const int n = snprintf(key, sizeof key, "%s:%s ", op->name, variant->name);
+    op->key(problem, key + n, sizeof key - (size_t)n);
+    const verdict *v = recall(ctx->verdicts, key);
+    if (v)
+        return v;
+    pthread_mutex_lock(&ctx->trial_lock);
+    v = recall(ctx->verdicts, key); /* another thread may have tried meanwhile */
+    if (!v)
+        v = recall_from_disk(ctx, key);
+    if (!v)
+        v = try_variant(ctx, op, variant, problem, key);
+    pthread_mutex_unlock(&ctx->trial_lock);
+    return v;
+}
+
+/* ---- Selection ---- */
+
+/* The variants' verdicts go to `infos` (may be NULL) as far as `capacity` reaches. */
+static llmk_status choose(llmk_context *ctx, const llmk_operator *op, const void *problem,
+                          const llmk_variant **chosen, llmk_variant_info *infos, size_t capacity)
+{
+    const llmk_variant *forced = forced_variant(ctx, op);
+    llmk_status failure = LLMK_NO_VARIANT;
+    char reasons[2048] = "";
+    size_t length = 0;
+    *chosen = NULL;
+    for (size_t i = 0; i < op->variant_count; i++) {
+        const llmk_variant *v = &op->variants[i];
+        llmk_reason why = {""};
+        llmk_verdict verdict_is = LLMK_VERDICT_ELIGIBLE;
+        if (forced && v != forced) {
+            verdict_is = LLMK_VERDICT_OVERRIDDEN;
+        } else if (!v->supports(ctx, problem, &why)) {
+            verdict_is = LLMK_VERDICT_UNSUPPORTED;
+        } else if (!*chosen) {
+            const verdict *tried = verdict_of(ctx, op, v, problem);
+            if (!tried)
+                return LLMK_OUT_OF_MEMORY;
+            if (tried->status == LLMK_OK) {
+                verdict_is = LLMK_VERDICT_CHOSEN;
+                *chosen = v;
+                if (!infos)
+                    return LLMK_OK;
+            } else {
+                failure = tried->status;
+                verdict_is = tried->status == LLMK_BUILD_FAILED ? LLMK_VERDICT_BUILD_FAILED
+                                                                : LLMK_VERDICT_SELFTEST_FAILED;
+                snprintf(why.text, sizeof why.text, "%.240s", tried->reason);
+                if (length < sizeof reasons)
+                    length +=
+                        (size_t)snprintf(reasons + length, sizeof reasons - length, "%s%s: %s",
+                                         length ? "; " : "", v->name, tried->reason);
+            }
+        }
+        if (verdict_is == LLMK_VERDICT_UNSUPPORTED && length < sizeof reasons)
+            length += (size_t)snprintf(reasons + length, sizeof reasons - length, "%s%s: %s",
+                                       length ? "; " : "", v->name, why.text);
+        if (infos && i < capacity) {
+            infos[i].name = v->name;
+            infos[i].verdict = verdict_is;
+            memcpy(infos[i].reason, why.text, sizeof why.text);
+        }
+    }
+    if (*chosen)
+        return LLMK_OK;
+    return llmk_fail(failure, "%s: no variant%s%s serves this call: %s", op->name,
+                     forced ? " but the forced " : "", forced ? forced->name : "", reasons);
+}
+
+/* ---- Calls ---- */
+
+typedef union problem_buffer {
+    max_align_t align;
+    unsigned char bytes[LLMK_PROBLEM_SIZE];
+} problem_buffer;
+
+static llmk_status check_problem(const llmk_operator *op, llmk_context *ctx, const void *args,
+                                 bool dry, problem_buffer *problem)
+{
+    if (op->problem_size > sizeof *problem)
+        return llmk_fail(LLMK_INTERNAL, "the problem of %s is too large", op->name);
+    memset(problem, 0, op->problem_size);
+    return op->check(ctx, args, dry, problem);
+}
+
+static llmk_status check_queue(const llmk_operator *op, llmk_context *ctx, cl_command_queue queue)
+{
+    cl_context owner = NULL;
+    cl_device_id device = NULL;
+    if (!queue)
+        return llmk_fail(LLMK_INVALID_QUEUE, "%s: queue is NULL", op->name);
+    if (clGetCommandQueueInfo(queue, CL_QUEUE_CONTEXT, sizeof owner, &owner, NULL) != CL_SUCCESS ||
+        clGetCommandQueueInfo(queue, CL_QUEUE_DEVICE, sizeof device, &device, NULL) != CL_SUCCESS)
+        return llmk_fail(LLMK_INVALID_QUEUE, "%s: queue is not a command queue", op->name);
+    if (owner != ctx->cl)
+        return llmk_fail(LLMK_INVALID_QUEUE, "%s: queue belongs to another OpenCL context",
+                         op->name);
+    if (device != ctx->caps.device)
+        return llmk_fail(LLMK_INVALID_QUEUE, "%s: queue belongs to another device", op->name);
+    return LLMK_OK;
+}
+
+static llmk_status check_events(const llmk_operator *op, const llmk_events *events)
+{
+    if (!events || events->num_wait == 0)
+        return LLMK_OK;
+    if (!events->wait_list)
+        return llmk_fail(LLMK_INVALID_ARGUMENT, "%s: events.wait_list is NULL, num_wait is %u",
+                         op->name, events->num_wait);
+    for (cl_uint i = 0; i < events->num_wait; i++)
+        if (!events->wait_list[i])
+            return llmk_fail(LLMK_INVALID_ARGUMENT, "%s: events.wait_list[%u] is NULL", op->name,
+                             i);
+    return LLMK_OK;
+}
+
+llmk_status llmk_launch_variant(const llmk_operator *op, const llmk_variant *variant,
+                                llmk_context *ctx, cl_command_queue queue, const void *problem,
+                                const llmk_events *events, bool dry)
+{
+    cl_command_queue_properties properties = 0;
+    if (!dry)
+        clGetCommandQueueInfo(queue, CL_QUEUE_PROPERTIES, sizeof properties, &properties, NULL);
+    llmk_workspace *workspace = op->workspace && !dry ? op->workspace(problem) : NULL;
+    llmk_launch launch = {.ctx = ctx,
+                          .queue = queue,
+                          .events = events,
+                          .op = op->name,
+                          .variant = variant->name,
+                          .dry = dry,
+                          .in_order = !(properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE),
+                          .want_event = workspace || (events && events->event)};
+    if (properties & CL_QUEUE_PROFILING_ENABLE) {
+        pthread_mutex_lock(&ctx->profiler_lock);
+        launch.profile = ctx->profiler != NULL;
+        pthread_mutex_unlock(&ctx->profiler_lock);
+    }
+    LLMK_TRY(llmk_workspace_begin(workspace, queue, launch.in_order));
+    const llmk_status status = variant->launch(&launch, problem);
+    llmk_workspace_end(workspace, queue, launch.last);
+    if (status == LLMK_OK && events && events->event)
+        *events->event = launch.last;
+    else if (launch.last)
+        clReleaseEvent(launch.last);
+    return status;
+}
+
+/* Nothing to enqueue, but a caller who wants an event gets one that comes after what it waits for.
+ */
+static llmk_status finish_empty(llmk_context *ctx, cl_command_queue queue,
+                                const llmk_events *events)
+{
+    if (!events || !events->event)
+        return LLMK_OK;
+    const cl_int err = clEnqueueMarkerWithWaitList(
+        queue, events->num_wait, events->num_wait ? events->wait_list : NULL, events->event);
+    return err == CL_SUCCESS ? LLMK_OK : llmk_fail_cl(ctx, err, "clEnqueueMarkerWithWaitList");
+}
+
+llmk_status llmk_operate(const llmk_operator *op, llmk_context *ctx, cl_command_queue queue,
+                         const void *args, const llmk_events *events)
+{
+    problem_buffer problem;
+    const llmk_variant *variant;
+    LLMK_TRY(llmk_context_usable(ctx));
+    LLMK_TRY(check_queue(op, ctx, queue));
+    LLMK_TRY(check_events(op, events));
+    LLMK_TRY(check_problem(op, ctx, args, false, &problem));
+    if (op->is_empty(&problem))
+        return finish_empty(ctx, queue, events);
+    LLMK_TRY(choose(ctx, op, &problem, &variant, NULL, 0));
+    return llmk_launch_variant(op, variant, ctx, queue, &problem, events, false);
+}
+
+static llmk_status find_operator(llmk_op id, const llmk_operator **op)
+{
+    *op = llmk_operator_get(id);
+    return *op ? LLMK_OK : llmk_fail(LLMK_INVALID_ARGUMENT, "op is %d, no operator", (int)id);
+}
+
+llmk_status llmk_prepare(llmk_context *ctx, llmk_op id, const void *args)
+{
+    problem_buffer problem;
+    const llmk_operator *op;
+    const llmk_variant *variant;
+    LLMK_TRY(llmk_context_usable(ctx));
+    LLMK_TRY(find_operator(id, &op));
+    LLMK_TRY(check_problem(op, ctx, args, true, &problem));
+    if (op->is_empty(&problem))
+        return LLMK_OK;
+    LLMK_TRY(choose(ctx, op, &problem, &variant, NULL, 0));
+    return llmk_launch_variant(op, variant, ctx, NULL, &problem, NULL, true);
+}
+
+llmk_status llmk_explain(llmk_context *ctx, llmk_op id, const void *args,
+                         llmk_variant_info *variants, size_t capacity, size_t *count)
+{
+    problem_buffer problem;
+    const llmk_operator *op;
+    const llmk_variant *chosen;
+    LLMK_TRY(llmk_context_usable(ctx));
+    LLMK_TRY(find_operator(id, &op));
+    if (!count || (!variants && capacity > 0))
+        return llmk_fail(LLMK_INVALID_ARGUMENT, "llmk_explain: %s is NULL",
+                         count ? "variants" : "count");
+    LLMK_TRY(check_problem(op, ctx, args, true, &problem));
+    *count = op->variant_count;
+    llmk_variant_info unused;
+    const llmk_status status =
+        choose(ctx, op, &problem, &chosen, capacity ? variants : &unused, capacity);
+    /* That nothing serves the call is an answer here, not an error. */
+    return status == LLMK_OUT_OF_MEMORY ? status : LLMK_OK;
+}

@@ -1,0 +1,107 @@
+/* workspace.c - device memory between the kernels of a call, and who is using it. */
+#include "ops/operator.h"
+
+#include <stdlib.h>
+
+llmk_status llmk_workspace_create(llmk_context *ctx, uint64_t bytes, llmk_workspace **out)
+{
+    if (!out)
+        return llmk_fail(LLMK_INVALID_ARGUMENT, "llmk_workspace_create: out is NULL");
+    *out = NULL;
+    LLMK_TRY(llmk_context_usable(ctx));
+    if (bytes > ctx->caps.max_alloc_bytes)
+        return llmk_fail(LLMK_OUT_OF_DEVICE_MEMORY,
+                         "llmk_workspace_create: %llu bytes are more than the %llu of the device's "
+                         "largest allocation",
+                         (unsigned long long)bytes, (unsigned long long)ctx->caps.max_alloc_bytes);
+    llmk_workspace *w = calloc(1, sizeof *w);
+    if (!w)
+        return llmk_fail(LLMK_OUT_OF_MEMORY, "out of memory for a workspace");
+    if (bytes > 0) {
+        cl_int err;
+        w->buffer = clCreateBuffer(ctx->cl, CL_MEM_READ_WRITE, (size_t)bytes, NULL, &err);
+        if (!w->buffer) {
+            free(w);
+            return llmk_fail_cl(ctx, err, "clCreateBuffer");
+        }
+    }
+    w->ctx = ctx;
+    w->bytes = bytes;
+    pthread_mutex_init(&w->lock, NULL);
+    llmk_context_retain(ctx);
+    *out = w;
+    return LLMK_OK;
+}
+
+void llmk_workspace_free(llmk_workspace *w)
+{
+    if (!w)
+        return;
+    if (w->last)
+        clReleaseEvent(w->last);
+    if (w->queue)
+        clReleaseCommandQueue(w->queue);
+    if (w->buffer)
+        clReleaseMemObject(w->buffer);
+    pthread_mutex_destroy(&w->lock);
+    llmk_context_free(w->ctx);
+    free(w);
+}
+
+uint64_t llmk_workspace_bytes(const llmk_workspace *w)
+{
+    return w ? w->bytes : 0;
+}
+
+void llmk_check_workspace(llmk_checker *c, const llmk_workspace *w, uint64_t bytes)
+{
+    if (bytes == 0 || (c->dry && !w))
+        return;
+    llmk_check_that(c, w != NULL, LLMK_INVALID_ARGUMENT,
+                    "workspace is NULL; expected one of at least %llu bytes",
+                    (unsigned long long)bytes);
+    if (!w)
+        return;
+    llmk_check_that(c, w->ctx == c->ctx, LLMK_INVALID_ARGUMENT,
+                    "workspace belongs to another llmk_context");
+    llmk_check_that(c, w->bytes >= bytes, LLMK_BUFFER_TOO_SMALL,
+                    "workspace has %llu bytes; expected at least %llu",
+                    (unsigned long long)w->bytes, (unsigned long long)bytes);
+}
+
+llmk_status llmk_workspace_begin(llmk_workspace *w, cl_command_queue queue, bool in_order)
+{
+    if (!w)
+        return LLMK_OK;
+    pthread_mutex_lock(&w->lock);
+    bool busy = false;
+    if (w->last && !(in_order && w->queue == queue)) {
+        cl_int state = CL_COMPLETE;
+        clGetEventInfo(w->last, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL);
+        busy = state > CL_COMPLETE; /* negative: it ended with an error */
+    }
+    if (busy) {
+        pthread_mutex_unlock(&w->lock);
+        return llmk_fail(LLMK_BUSY,
+                         "workspace is in use by a call that has not finished, on another "
+                         "or an out-of-order queue");
+    }
+    return LLMK_OK; /* stays locked until llmk_workspace_end */
+}
+
+void llmk_workspace_end(llmk_workspace *w, cl_command_queue queue, cl_event event)
+{
+    if (!w)
+        return;
+    if (event) {
+        clRetainEvent(event);
+        clRetainCommandQueue(queue);
+        if (w->last)
+            clReleaseEvent(w->last);
+        if (w->queue)
+            clReleaseCommandQueue(w->queue);
+        w->last = event;
+        w->queue = queue;
+    }
+    pthread_mutex_unlock(&w->lock);
+}

@@ -1,0 +1,196 @@
+/*
+ * llmk-info - what the library finds on this machine: devices, capabilities, the cache, and which
+ * variant each operator would use and why not the others.
+ */
+#include "cases/case.h"
+
+#include <getopt.h>
+#include <inttypes.h>
+#include <llmk/llmk.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define MAX_VARIANTS 16
+
+static const char usage[] =
+    "usage: llmk-info [options] ['OP key=value ...' ...]\n"
+    "\n"
+    "Lists the OpenCL devices, what the chosen one can do, and for every operator (or for the\n"
+    "given cases, in llmk-bench's notation) which variant a call would use and why not the "
+    "others.\n"
+    "\n"
+    "  -d, --device WHICH  an index, \"gpu\", \"cpu\" or a part of \"PLATFORM / DEVICE\"\n"
+    "  -l, --list          only list the devices\n"
+    "  -h, --help          this text\n"
+    "      --version       the library's version\n";
+
+static int fail(const char *what)
+{
+    fprintf(stderr, "llmk-info: %s: %s\n", what, llmk_error_message());
+    return 1;
+}
+
+static const char *type_name(cl_device_type type)
+{
+    return type & CL_DEVICE_TYPE_GPU           ? "GPU"
+           : type & CL_DEVICE_TYPE_CPU         ? "CPU"
+           : type & CL_DEVICE_TYPE_ACCELERATOR ? "accelerator"
+                                               : "other";
+}
+
+static double gib(uint64_t bytes)
+{
+    return (double)bytes / (1024.0 * 1024.0 * 1024.0);
+}
+
+static int list_devices(cl_device_id chosen)
+{
+    size_t count = 0;
+    if (llmk_device_list(NULL, 0, &count) != LLMK_OK)
+        return fail("listing devices");
+    llmk_device_info *devices = calloc(count ? count : 1, sizeof *devices);
+    if (!devices)
+        return 1;
+    devices[0].struct_size = sizeof *devices;
+    if (llmk_device_list(devices, count, &count) != LLMK_OK) {
+        free(devices);
+        return fail("listing devices");
+    }
+    printf("Devices (* the one used)\n");
+    for (size_t i = 0; i < count; i++) {
+        const llmk_device_info *d = &devices[i];
+        printf("%c %zu  %s / %s\n       %s, %u compute units, %.1f GiB, driver %s, %s\n",
+               d->device_id == chosen ? '*' : ' ', i, d->platform, d->name, type_name(d->type),
+               d->compute_units, gib(d->global_bytes), d->driver, d->version);
+    }
+    if (count == 0)
+        printf("  none: install an OpenCL driver (pocl-opencl-icd runs on any CPU)\n");
+    free(devices);
+    return 0;
+}
+
+static int show_device(llmk_context *ctx)
+{
+    llmk_device_info d = LLMK_INIT(llmk_device_info);
+    llmk_cache_info cache = LLMK_INIT(llmk_cache_info);
+    if (llmk_context_device_info(ctx, &d) != LLMK_OK ||
+        llmk_context_cache_info(ctx, &cache) != LLMK_OK)
+        return fail("reading the device");
+    printf("\nCapabilities (sub-groups and fp16 found by running, not by asking)\n");
+    if (d.subgroup_size > 0)
+        printf("  sub-groups          %u items\n", d.subgroup_size);
+    else
+        printf("  sub-groups          none\n");
+    printf("  fp16 arithmetic     %s\n", d.fp16 ? "yes" : "no (f16 is a storage type)");
+    printf("  SPIR-V              %s\n", d.spirv ? d.il_version : "no");
+    if (d.compute_capability > 0)
+        printf("  compute capability  %u.%u\n", d.compute_capability / 10,
+               d.compute_capability % 10);
+    printf("  local memory        %" PRIu64 " KiB\n", d.local_bytes / 1024);
+    printf("  work-group          up to %u items\n", d.max_work_group);
+    printf("  largest buffer      %.2f GiB\n", gib(d.max_alloc_bytes));
+    if (cache.folder[0])
+        printf("  cache               %s: %" PRIu64 " files, %" PRIu64 " KiB\n", cache.folder,
+               cache.files, (cache.bytes + 1023) / 1024);
+    else
+        printf("  cache               off\n");
+    return 0;
+}
+
+static const char *verdict_text(llmk_verdict verdict)
+{
+    static const char *const texts[] = {"chosen",         "would serve",     "not used",
+                                        "does not build", "fails self-test", "overridden"};
+    return (size_t)verdict < sizeof texts / sizeof texts[0] ? texts[verdict] : "?";
+}
+
+static int explain(llmk_context *ctx, cl_command_queue queue, const case_line *line)
+{
+    char text[512], error[512];
+    case_print(line, text, sizeof text);
+    printf("  %s\n", text);
+    case_run *run = case_run_new(ctx, queue, line, 1, true, error, sizeof error);
+    if (!run) {
+        printf("    %s\n", error);
+        return case_is_skip(error) ? 0 : 1;
+    }
+    llmk_variant_info infos[MAX_VARIANTS];
+    size_t count = 0;
+    const llmk_status status =
+        llmk_explain(ctx, line->op->op, case_run_args(run, 0), infos, MAX_VARIANTS, &count);
+    for (size_t i = 0; status == LLMK_OK && i < count && i < MAX_VARIANTS; i++)
+        printf("    %c %-14s %-15s %s\n", infos[i].verdict == LLMK_VERDICT_CHOSEN ? '*' : ' ',
+               infos[i].name, verdict_text(infos[i].verdict), infos[i].reason);
+    case_run_free(run);
+    return status == LLMK_OK ? 0 : fail(text);
+}
+
+static int explain_all(llmk_context *ctx, char **texts, int count)
+{
+    cl_command_queue queue = case_queue_new(ctx);
+    if (!queue) {
+        fprintf(stderr, "llmk-info: cannot make a command queue\n");
+        return 1;
+    }
+    int failed = 0;
+    printf("\nOperators\n");
+    for (int i = 0; i < count && !failed; i++) {
+        case_line line;
+        char error[512];
+        if (!case_parse(texts[i], &line, error, sizeof error)) {
+            fprintf(stderr, "llmk-info: %s\n", error);
+            failed = 1;
+        } else {
+            failed = explain(ctx, queue, &line);
+        }
+    }
+    for (size_t i = 0; count == 0 && case_ops[i] && !failed; i++) {
+        case_line line;
+        char error[512];
+        failed = !case_parse(case_ops[i]->name, &line, error, sizeof error) ||
+                 explain(ctx, queue, &line);
+    }
+    clReleaseCommandQueue(queue);
+    return failed;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option options[] = {{"device", required_argument, NULL, 'd'},
+                                            {"list", no_argument, NULL, 'l'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {"version", no_argument, NULL, 'V'},
+                                            {NULL, 0, NULL, 0}};
+    bool only_list = false;
+    int c;
+    while ((c = getopt_long(argc, argv, "d:lh", options, NULL)) != -1) {
+        switch (c) {
+        case 'd':
+            setenv("LLMK_DEVICE", optarg, 1);
+            break;
+        case 'l':
+            only_list = true;
+            break;
+        case 'h':
+            fputs(usage, stdout);
+            return 0;
+        case 'V':
+            puts(llmk_build_info());
+            return 0;
+        default:
+            fputs(usage, stderr);
+            return 2;
+        }
+    }
+    puts(llmk_build_info());
+    llmk_context *ctx = NULL;
+    if (llmk_context_create(NULL, &ctx) != LLMK_OK) {
+        list_devices(NULL);
+        return fail("no context");
+    }
+    int failed = list_devices(llmk_context_cl_device(ctx));
+    if (!failed && !only_list)
+        failed = show_device(ctx) || explain_all(ctx, argv + optind, argc - optind);
+    llmk_context_free(ctx);
+    return failed;
+}

@@ -1,0 +1,464 @@
+/* case.c - a case made concrete: tensors, their buffers in rotated sets, the args of each set. */
+#define CL_USE_DEPRECATED_OPENCL_1_2_APIS /* clCreateCommandQueue works on every version */
+#include "cases/case_internal.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct case_block {
+    case_block *next;
+    max_align_t data[];
+};
+
+struct case_cleaner {
+    case_cleaner *next;
+    void (*free_fn)(void *);
+    void *object;
+};
+
+/* ---- What `prepare` calls ---- */
+
+static const char skip_prefix[] = "skipped: ";
+
+bool case_refuse(case_run *run, const char *fmt, ...)
+{
+    va_list list;
+    va_start(list, fmt);
+    vsnprintf(run->refusal, sizeof run->refusal, fmt, list);
+    va_end(list);
+    return false;
+}
+
+bool case_skip(case_run *run, const char *fmt, ...)
+{
+    const size_t used = sizeof skip_prefix - 1;
+    memcpy(run->refusal, skip_prefix, used);
+    va_list list;
+    va_start(list, fmt);
+    vsnprintf(run->refusal + used, sizeof run->refusal - used, fmt, list);
+    va_end(list);
+    return false;
+}
+
+bool case_is_skip(const char *error)
+{
+    return !strncmp(error, skip_prefix, sizeof skip_prefix - 1);
+}
+
+/* Tests have no use for going on without memory. */
+static void *allocate(size_t count, size_t size)
+{
+    void *memory = calloc(count ? count : 1, size ? size : 1);
+    if (!memory) {
+        fprintf(stderr, "out of memory: %zu x %zu bytes\n", count, size);
+        abort();
+    }
+    return memory;
+}
+
+void *case_alloc(case_run *run, size_t bytes)
+{
+    case_block *block = allocate(1, sizeof *block + bytes);
+    block->next = run->blocks;
+    run->blocks = block;
+    return block->data;
+}
+
+void case_cleanup(case_run *run, void (*free_fn)(void *), void *object)
+{
+    case_cleaner *cleaner = case_alloc(run, sizeof *cleaner);
+    *cleaner = (case_cleaner){run->cleaners, free_fn, object};
+    run->cleaners = cleaner;
+}
+
+llmk_context *case_context(case_run *run)
+{
+    return run->ctx;
+}
+
+const case_line *case_run_line(case_run *run)
+{
+    return &run->line;
+}
+
+bool case_timing_only(case_run *run)
+{
+    return run->timing_only;
+}
+
+void case_count_bytes(case_run *run, uint64_t bytes_read, uint64_t bytes_written)
+{
+    if (run->counting) {
+        run->counted_read += bytes_read;
+        run->counted_written += bytes_written;
+    }
+}
+
+case_tensor *case_add_tensor(case_run *run, const char *name, case_role role, llmk_dtype dtype,
+                             uint32_t rank, const uint64_t *dim, llmk_tensor *slot)
+{
+    case_item *item = case_alloc(run, sizeof *item);
+    item->home = item;
+    *run->last_item = item;
+    run->last_item = &item->next;
+    case_tensor *t = &item->t;
+    t->name = name;
+    t->role = role;
+    t->dtype = dtype;
+    t->rank = rank;
+    t->slot = slot;
+    t->count = 1;
+    for (uint32_t i = 0; i < rank; i++)
+        t->count *= t->dim[i] = dim[i];
+    if (role != CASE_OUTPUT)
+        t->values = case_alloc(run, t->count * sizeof *t->values);
+    return t;
+}
+
+void case_set_row_stride(case_tensor *t, uint64_t stride)
+{
+    if (t->rank < 2)
+        return;
+    t->stride[t->rank - 1] = 1;
+    for (uint32_t i = t->rank - 1; i-- > 0;) {
+        t->stride[i] = stride;
+        stride *= t->dim[i];
+    }
+}
+
+double *case_expect(case_run *run, case_tensor *t)
+{
+    if (!t->values)
+        t->values = case_alloc(run, t->count * sizeof *t->values);
+    return t->values;
+}
+
+double *case_bound(case_run *run, case_tensor *t)
+{
+    if (!t->bound)
+        t->bound = case_alloc(run, t->count * sizeof *t->bound);
+    return t->bound;
+}
+
+void case_in_place(case_run *run, case_tensor *t, case_tensor *other)
+{
+    (void)run;
+    other->role = CASE_INOUT;
+    ((case_item *)t)->home = (case_item *)other;
+}
+
+/* ---- Where the elements lie ---- */
+
+case_walk case_walk_begin(const case_item *item)
+{
+    return (case_walk){.item = item};
+}
+
+void case_walk_next(case_walk *walk)
+{
+    const case_tensor *t = &walk->item->t;
+    walk->index++;
+    for (uint32_t i = t->rank; i-- > 0;) {
+        walk->element += walk->item->stride[i];
+        if (++walk->at[i] < t->dim[i])
+            return;
+        walk->element -= walk->at[i] * walk->item->stride[i];
+        walk->at[i] = 0;
+    }
+}
+
+/* The pattern depends on the place, so that canaries copied elsewhere are noticed too. */
+static uint8_t canary(uint64_t byte)
+{
+    return (uint8_t)(0xa5 ^ byte * 29 ^ byte >> 8);
+}
+
+/* Not what is expected, whatever that is: NaN, unless NaN is expected; integers' complement. */
+static void poison(const case_item *item, uint8_t *first, const case_walk *walk)
+{
+    const case_tensor *t = &item->t;
+    const double expected = t->values ? t->values[walk->index] : 0;
+    if (case_is_float(t->dtype)) {
+        case_encode(t->dtype, first, walk->element, expected != expected ? 0 : (double)NAN);
+        return;
+    }
+    const bool nibble = t->dtype == LLMK_U4;
+    const uint64_t size = nibble ? 1 : case_bytes(t->dtype, 1);
+    uint8_t *bytes = first + (nibble ? walk->element / 2 : walk->element * size);
+    case_encode(t->dtype, first, walk->element, expected);
+    const uint8_t flip = !nibble ? 0xff : walk->element & 1 ? 0xf0 : 0x0f;
+    for (uint64_t i = 0; i < size; i++)
+        bytes[i] ^= flip;
+}
+
+void case_item_paint(case_item *item)
+{
+    uint8_t *first = item->image + item->begin;
+    for (uint64_t i = 0; i < item->buffer_bytes; i++)
+        item->image[i] = canary(i);
+    for (case_walk w = case_walk_begin(item); w.index < item->t.count; case_walk_next(&w)) {
+        if (item->t.role == CASE_OUTPUT)
+            poison(item, first, &w);
+        else
+            case_encode(item->t.dtype, first, w.element, item->t.values[w.index]);
+    }
+}
+
+/* Strides, extents and the place in the buffer. */
+static bool lay_out(case_run *run, case_item *item)
+{
+    case_tensor *t = &item->t;
+    bool given = false;
+    for (uint32_t i = 0; i < t->rank; i++)
+        given |= t->stride[i] != 0;
+    uint64_t contiguous = 1;
+    item->span = t->count ? 1 : 0;
+    for (uint32_t i = t->rank; i-- > 0;) {
+        item->stride[i] = given ? t->stride[i] : contiguous;
+        contiguous *= t->dim[i];
+        if (t->count)
+            item->span += (t->dim[i] - 1) * item->stride[i];
+    }
+    if (item->home != item) {
+        const case_tensor *other = &item->home->t;
+        if (other->dtype != t->dtype || other->count != t->count)
+            return case_refuse(run, "%s cannot be in place over %s", t->name, other->name);
+        item->begin = item->home->begin;
+        memcpy(item->stride, item->home->stride, sizeof item->stride);
+        return true;
+    }
+    if (t->dtype == LLMK_U4 && t->pad % 2)
+        return case_refuse(run, "%s: u4 tensors start on a whole byte", t->name);
+    item->begin = CASE_GUARD + case_bytes(t->dtype, t->pad);
+    item->buffer_bytes = item->begin + case_bytes(t->dtype, item->span) + CASE_GUARD;
+    return true;
+}
+
+static llmk_tensor describe(const case_item *item, size_t set)
+{
+    llmk_tensor tensor = {
+        .buffer = item->home->buffers[set],
+        .offset = item->begin,
+        .dtype = item->t.dtype,
+        .rank = item->t.rank,
+    };
+    memcpy(tensor.dim, item->t.dim, sizeof tensor.dim);
+    memcpy(tensor.stride, item->stride, sizeof tensor.stride);
+    return tensor;
+}
+
+/* ---- Making a run ---- */
+
+static bool fits(case_run *run)
+{
+    cl_device_id device = llmk_context_cl_device(run->ctx);
+    cl_ulong largest = 0, memory = 0;
+    clGetDeviceInfo(device, CL_DEVICE_MAX_MEM_ALLOC_SIZE, sizeof largest, &largest, NULL);
+    clGetDeviceInfo(device, CL_DEVICE_GLOBAL_MEM_SIZE, sizeof memory, &memory, NULL);
+    uint64_t total = run->counted_read;
+    for (const case_item *item = run->items; item; item = item->next) {
+        total += item->buffer_bytes;
+        if (item->buffer_bytes > largest)
+            return case_skip(run, "%s takes a buffer of %llu MiB; the device's limit is %llu",
+                             item->t.name, (unsigned long long)(item->buffer_bytes >> 20),
+                             (unsigned long long)(largest >> 20));
+    }
+    if (total > memory / 10 * 9 / run->sets)
+        return case_skip(run, "%zu sets of %llu MiB do not fit the device's %llu MiB", run->sets,
+                         (unsigned long long)(total >> 20), (unsigned long long)(memory >> 20));
+    return true;
+}
+
+static bool upload(case_run *run, case_item *item)
+{
+    item->image = allocate(1, item->buffer_bytes);
+    item->buffers = allocate(run->sets, sizeof *item->buffers);
+    case_item_paint(item);
+    cl_int code = CL_SUCCESS;
+    for (size_t set = 0; set < run->sets && code == CL_SUCCESS; set++) {
+        item->buffers[set] =
+            clCreateBuffer(run->cl, CL_MEM_READ_WRITE, item->buffer_bytes, NULL, &code);
+        if (code == CL_SUCCESS && set == 0)
+            code = clEnqueueWriteBuffer(run->queue, item->buffers[0], CL_TRUE, 0,
+                                        item->buffer_bytes, item->image, 0, NULL, NULL);
+        else if (code == CL_SUCCESS)
+            code = clEnqueueCopyBuffer(run->queue, item->buffers[0], item->buffers[set], 0, 0,
+                                       item->buffer_bytes, 0, NULL, NULL);
+    }
+    if (run->timing_only) {
+        free(item->image);
+        item->image = NULL;
+    }
+    return code == CL_SUCCESS ||
+           case_refuse(run, "%s: making its buffers failed with OpenCL error %d", item->t.name,
+                       code);
+}
+
+static uint8_t *args_of(const case_run *run, size_t set)
+{
+    return run->args + (1 + set) * run->args_stride;
+}
+
+const void *case_run_args(const case_run *run, size_t set)
+{
+    return args_of(run, set);
+}
+
+/* Each set's args: those that `prepare` filled, with the set's own tensors and objects. */
+static bool make_args(case_run *run)
+{
+    const case_op *op = run->line.op;
+    for (size_t set = 0; set < run->sets; set++) {
+        uint8_t *args = args_of(run, set);
+        memcpy(args, run->args, op->args_size);
+        for (const case_item *item = run->items; item; item = item->next) {
+            if (!item->t.slot)
+                continue;
+            const size_t at = (size_t)((uint8_t *)item->t.slot - run->args);
+            if (at > op->args_size - sizeof(llmk_tensor))
+                return case_refuse(run, "%s: its slot is not in the args", item->t.name);
+            const llmk_tensor tensor = describe(item, set);
+            memcpy(args + at, &tensor, sizeof tensor);
+        }
+        run->counting = set == 0;
+        if (op->prepare_set && !op->prepare_set(run, &run->line, args, set))
+            return false;
+    }
+    return true;
+}
+
+static bool make(case_run *run)
+{
+    const case_op *op = run->line.op;
+    memcpy(run->args, &op->args_size, sizeof op->args_size); /* struct_size comes first */
+    run->counting = true;
+    if (!op->prepare(run, &run->line, run->args))
+        return false;
+    for (case_item *item = run->items; item; item = item->next)
+        if (!lay_out(run, item))
+            return false;
+    if (!fits(run))
+        return false;
+    for (case_item *item = run->items; item; item = item->next)
+        if (item->home == item && !upload(run, item))
+            return false;
+    return make_args(run);
+}
+
+cl_command_queue case_queue_new(llmk_context *ctx)
+{
+    return clCreateCommandQueue(llmk_context_cl_context(ctx), llmk_context_cl_device(ctx), 0, NULL);
+}
+
+case_run *case_run_new(llmk_context *ctx, cl_command_queue queue, const case_line *line,
+                       size_t sets, bool timing_only, char *error, size_t error_size)
+{
+    case_run *run = allocate(1, sizeof *run);
+    run->ctx = ctx;
+    run->cl = llmk_context_cl_context(ctx);
+    run->queue = queue;
+    run->line = *line;
+    run->sets = sets ? sets : 1;
+    run->timing_only = timing_only;
+    run->last_item = &run->items;
+    /* Every copy of the args is aligned for anything. */
+    const size_t align = sizeof(max_align_t);
+    run->args_stride = (line->op->args_size + align - 1) / align * align;
+    run->args = case_alloc(run, (1 + run->sets) * run->args_stride);
+    if (make(run) && clFinish(queue) == CL_SUCCESS)
+        return run;
+    snprintf(error, error_size, "%s",
+             run->refusal[0] ? run->refusal : "making the case failed without a reason");
+    case_run_free(run);
+    return NULL;
+}
+
+void case_run_free(case_run *run)
+{
+    if (!run)
+        return;
+    clFinish(run->queue);
+    for (case_cleaner *cleaner = run->cleaners; cleaner; cleaner = cleaner->next)
+        cleaner->free_fn(cleaner->object);
+    for (case_item *item = run->items; item; item = item->next) {
+        for (size_t set = 0; item->buffers && set < run->sets; set++)
+            if (item->buffers[set])
+                clReleaseMemObject(item->buffers[set]);
+        free(item->buffers);
+        free(item->image);
+        free(item->seen);
+    }
+    while (run->blocks) {
+        case_block *block = run->blocks;
+        run->blocks = block->next;
+        free(block);
+    }
+    free(run);
+}
+
+/* ---- Calling it ---- */
+
+/* How often a call is repeated to be slow. */
+#define SLOWNESS 8
+
+/* Overwrites the first element of the first output, after the operator. */
+static llmk_status spoil(case_run *run, size_t set)
+{
+    const case_item *item = run->items;
+    while (item && (item->t.role != CASE_OUTPUT || !item->t.count))
+        item = item->next;
+    if (!item)
+        return LLMK_OK;
+    const uint8_t wrong = 0x55;
+    cl_int code = clEnqueueFillBuffer(run->queue, item->home->buffers[set], &wrong, 1, item->begin,
+                                      case_bytes(item->t.dtype, 1), 0, NULL, NULL);
+    return code == CL_SUCCESS ? LLMK_OK : LLMK_OPENCL_ERROR;
+}
+
+llmk_status case_run_enqueue(case_run *run, size_t set, const llmk_events *events)
+{
+    const case_op *op = run->line.op;
+    const void *args = case_run_args(run, set);
+    for (int i = 1; run->sabotage == CASE_SLOW && i < SLOWNESS; i++)
+        op->call(run->ctx, run->queue, args, NULL);
+    llmk_status status = op->call(run->ctx, run->queue, args, events);
+    if (status == LLMK_OK && run->sabotage == CASE_WRONG)
+        return spoil(run, set);
+    return status;
+}
+
+void case_run_sabotage(case_run *run, case_sabotage how)
+{
+    run->sabotage = how;
+}
+
+/* ---- Bytes ---- */
+
+uint64_t case_run_bytes_read(const case_run *run)
+{
+    uint64_t bytes = run->counted_read;
+    for (const case_item *item = run->items; item; item = item->next)
+        if (item->t.role != CASE_OUTPUT)
+            bytes += case_bytes(item->t.dtype, item->t.count);
+    return bytes;
+}
+
+uint64_t case_run_bytes_written(const case_run *run)
+{
+    uint64_t bytes = run->counted_written;
+    for (const case_item *item = run->items; item; item = item->next)
+        if (item->t.role == CASE_OUTPUT)
+            bytes += case_bytes(item->t.dtype, item->t.count);
+    return bytes;
+}
+
+uint64_t case_run_set_bytes(const case_run *run)
+{
+    uint64_t bytes = run->counted_read;
+    for (const case_item *item = run->items; item; item = item->next)
+        if (item->home == item)
+            bytes += case_bytes(item->t.dtype, item->t.count);
+    return bytes;
+}

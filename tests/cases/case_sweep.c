@@ -1,0 +1,181 @@
+/* case_sweep.c - a table of cases against every variant. */
+#include "cases/case_sweep.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_VARIANTS 32
+/* A broken operator fails everywhere: what is printed is enough to start with. */
+#define MAX_PRINTED 10
+
+typedef struct sweep {
+    const case_op *op;
+    const char *variant;
+    FILE *out;
+    llmk_context *ctx;
+    cl_command_queue queue;
+    size_t run, skipped, failed;
+    double worst;
+    char skip_reason[512]; /* of the last skipped case */
+} sweep;
+
+const char *case_run_variant(case_run *run, const char *variant, bool *broken, char *reason,
+                             size_t size)
+{
+    llmk_variant_info infos[MAX_VARIANTS];
+    size_t count = 0;
+    *broken = false;
+    const llmk_status status = llmk_explain(case_context(run), case_run_line(run)->op->op,
+                                            case_run_args(run, 0), infos, MAX_VARIANTS, &count);
+    for (size_t i = 0; status == LLMK_OK && i < count && i < MAX_VARIANTS; i++) {
+        if (strcmp(infos[i].name, variant) != 0)
+            continue;
+        if (infos[i].verdict == LLMK_VERDICT_CHOSEN)
+            return NULL;
+        *broken = infos[i].verdict != LLMK_VERDICT_UNSUPPORTED;
+        snprintf(reason, size, "%s", infos[i].reason);
+        return reason;
+    }
+    *broken = true;
+    snprintf(reason, size, "llmk_explain: %s",
+             status == LLMK_OK ? "does not list the variant" : llmk_error_message());
+    return reason;
+}
+
+static void fail(sweep *s, const case_line *line, const char *why)
+{
+    char text[512];
+    if (s->failed++ >= MAX_PRINTED)
+        return;
+    case_print(line, text, sizeof text);
+    fprintf(s->out, "%s %s: %s\n    llmk-bench --check --variant %s '%s'\n", s->op->name,
+            s->variant, why, s->variant, text);
+}
+
+static void skip(sweep *s, const char *why)
+{
+    s->skipped++;
+    snprintf(s->skip_reason, sizeof s->skip_reason, "%s", why);
+}
+
+static void run_case(sweep *s, const case_line *line)
+{
+    char error[512];
+    case_run *run = case_run_new(s->ctx, s->queue, line, 1, false, error, sizeof error);
+    if (!run) {
+        if (case_is_skip(error))
+            skip(s, error);
+        else
+            fail(s, line, error);
+        return;
+    }
+    bool broken;
+    const char *why = case_run_variant(run, s->variant, &broken, error, sizeof error);
+    if (why && broken) {
+        fail(s, line, why);
+    } else if (why) {
+        skip(s, why);
+    } else {
+        const case_result result = case_run_check(run);
+        s->run++;
+        s->worst = fmax(s->worst, result.worst);
+        if (!result.ok)
+            fail(s, line, result.message);
+    }
+    case_run_free(run);
+}
+
+/* A context in which calls of the operator use one variant, and a queue. */
+static bool open_context(sweep *s)
+{
+    char forced[128];
+    snprintf(forced, sizeof forced, "%s:%s", s->op->name, s->variant);
+    llmk_context_options options = LLMK_INIT(llmk_context_options);
+    options.variant = s->variant ? forced : NULL;
+    if (llmk_context_create(&options, &s->ctx) != LLMK_OK) {
+        fprintf(s->out, "%s: no context: %s\n", s->op->name, llmk_error_message());
+        return false;
+    }
+    s->queue = case_queue_new(s->ctx);
+    if (s->queue)
+        return true;
+    fprintf(s->out, "%s: no queue\n", s->op->name);
+    llmk_context_free(s->ctx);
+    return false;
+}
+
+static void close_context(sweep *s)
+{
+    clReleaseCommandQueue(s->queue);
+    llmk_context_free(s->ctx);
+}
+
+static void run_variant(sweep *s, case_tier tier)
+{
+    if (!open_context(s)) {
+        s->failed++;
+        return;
+    }
+    for (size_t i = 0; i < s->op->entry_count; i++) {
+        const case_entry *entry = &s->op->entries[i];
+        case_line line;
+        char error[512];
+        if (entry->tier > tier)
+            continue;
+        if (case_parse_fields(s->op, entry->text, &line, error, sizeof error)) {
+            run_case(s, &line);
+        } else {
+            fprintf(s->out, "%s: bad entry \"%s\": %s\n", s->op->name, entry->text, error);
+            s->failed++;
+        }
+    }
+    close_context(s);
+    fprintf(s->out,
+            "%-18s %-12s %4zu run %4zu skipped %4zu failed  worst error %.3g of its bound%s%s\n",
+            s->op->name, s->variant, s->run, s->skipped, s->failed, s->worst,
+            s->run || !s->skipped ? "" : "  ", s->run || !s->skipped ? "" : s->skip_reason);
+    fflush(s->out);
+}
+
+/* Which variants there are: any case's explanation lists all of them. */
+static size_t list_variants(sweep *s, llmk_variant_info *infos)
+{
+    size_t count = 0;
+    if (!open_context(s))
+        return 0;
+    for (size_t i = 0; i < s->op->entry_count && !count; i++) {
+        case_line line;
+        char error[512];
+        if (s->op->entries[i].tier != CASE_QUICK ||
+            !case_parse_fields(s->op, s->op->entries[i].text, &line, error, sizeof error))
+            continue;
+        case_run *run = case_run_new(s->ctx, s->queue, &line, 1, true, error, sizeof error);
+        if (run && llmk_explain(s->ctx, s->op->op, case_run_args(run, 0), infos, MAX_VARIANTS,
+                                &count) != LLMK_OK)
+            snprintf(error, sizeof error, "llmk_explain: %s", llmk_error_message());
+        if (!count)
+            fprintf(s->out, "%s %s: %s\n", s->op->name, s->op->entries[i].text, error);
+        case_run_free(run);
+    }
+    close_context(s);
+    return count < MAX_VARIANTS ? count : MAX_VARIANTS;
+}
+
+size_t case_sweep(const case_op *op, case_tier tier, FILE *out)
+{
+    llmk_variant_info infos[MAX_VARIANTS];
+    sweep lister = {.op = op, .out = out};
+    const size_t count = list_variants(&lister, infos);
+    size_t failed = 0;
+    if (!count) {
+        fprintf(out, "%s: its variants cannot be listed\n", op->name);
+        return 1;
+    }
+    for (size_t i = 0; i < count; i++) {
+        sweep s = {.op = op, .variant = infos[i].name, .out = out};
+        run_variant(&s, tier);
+        failed += s.failed;
+    }
+    return failed;
+}

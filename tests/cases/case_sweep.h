@@ -1,0 +1,18 @@
+/*
+ * case_sweep.h - every case of an operator's table on every variant that the device supports.
+ */
+#ifndef LLMK_CASE_SWEEP_H
+#define LLMK_CASE_SWEEP_H
+
+#include "cases/case.h"
+
+/* Prints one summary line a variant to `out`, and for every failure what was wrong and the command
+ * that shows it again. Returns the number of failures. `tier` is the largest that is run. */
+size_t case_sweep(const case_op *op, case_tier tier, FILE *out);
+
+/* The reason why `variant` does not serve the run, or NULL where it does. `*broken`: it should, but
+ * its kernels do not build or failed their self-test. The run's context must force the variant. */
+const char *case_run_variant(case_run *run, const char *variant, bool *broken, char *reason,
+                             size_t size);
+
+#endif

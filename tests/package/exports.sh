@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# The shared library exports what the public header declares with LLMK_API, all of it and nothing
+# else, and has the SONAME that its ABI promises. Usage: exports.sh LIBRARY HEADER SONAME
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+library=$1 header=$2 soname=$3
+command -v nm >/dev/null && command -v objdump >/dev/null || skip "no binutils"
+
+exported=$(nm -D --defined-only "$library" | awk '{ print $NF }' | sed 's/@.*//' | sort -u)
+foreign=$(grep -v '^llmk_' <<<"$exported" || true)
+[ -z "$foreign" ] || fail "exported, but not llmk_*:"$'\n'"$foreign"
+
+declared=$(tr '\n' ' ' <"$header" | sed 's/LLMK_API/\n&/g' |
+    sed -nE 's/^LLMK_API [^(;{]*[ *](llmk_[a-z0-9_]+)\(.*/\1/p' | sort -u)
+[ -n "$declared" ] || fail "no LLMK_API function was found in $header"
+undeclared=$(comm -13 <(printf '%s\n' "$declared") <(printf '%s\n' "$exported"))
+[ -z "$undeclared" ] || fail "exported, but not declared in the header:"$'\n'"$undeclared"
+undefined=$(comm -23 <(printf '%s\n' "$declared") <(printf '%s\n' "$exported"))
+[ -z "$undefined" ] || fail "declared in the header, but not exported:"$'\n'"$undefined"
+
+found=$(objdump -p "$library" | awk '$1 == "SONAME" { print $2 }')
+[ "$found" = "$soname" ] || fail "SONAME is '$found', expected '$soname'"
+printf '%s functions exported, as declared; SONAME %s\n' "$(wc -l <<<"$exported")" "$found"

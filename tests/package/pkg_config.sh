@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# A program built with the flags of `pkg-config llmk_cl` runs, in C and C++, shared and static,
+# against an install that was moved to another folder. Usage: pkg_config.sh BUILD_DIR WORK_DIR LIBDIR
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$here/lib.sh"
+build=$1 work=$2 libdir=$3
+command -v pkg-config >/dev/null || skip "no pkg-config"
+command -v c++ >/dev/null || skip "no C++ compiler"
+
+stage "$build" "$work/staged"
+rm -rf "$work/moved"
+mv "$work/staged" "$work/moved"
+prefix=$work/moved
+export PKG_CONFIG_PATH=$prefix/$libdir/pkgconfig${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}
+version=$(pkg-config --modversion llmk_cl)
+printf 'llmk_cl.pc: version %s\n' "$version"
+
+warnings=(-pedantic -Wall -Wextra -Werror)
+read -r -a cflags <<<"$(pkg-config --cflags llmk_cl)"
+read -r -a libs <<<"$(pkg-config --libs llmk_cl)"
+read -r -a static_libs <<<"$(pkg-config --static --libs llmk_cl)"
+static_libs=("${static_libs[@]/#-lllmk_cl/-l:libllmk_cl.a}")
+cc -std=c99 "${warnings[@]}" "${cflags[@]}" "$here/consumer/consumer.c" -o "$work/c_shared" "${libs[@]}"
+c++ -std=c++11 "${warnings[@]}" "${cflags[@]}" "$here/consumer/consumer.cpp" -o "$work/cxx_shared" "${libs[@]}"
+cc -std=c99 "${warnings[@]}" "${cflags[@]}" "$here/consumer/consumer.c" -o "$work/c_static" "${static_libs[@]}"
+c++ -std=c++11 "${warnings[@]}" "${cflags[@]}" "$here/consumer/consumer.cpp" -o "$work/cxx_static" "${static_libs[@]}"
+run_all "$prefix/$libdir" "$work"/{c,cxx}_{shared,static}
