@@ -60,16 +60,17 @@ static inline float8 u4_unpack8(uint4 v, uint i, float zero)
 
 // ---- x
 
-static inline float8 x8(const linear_t a, ulong row, uint k)
+static inline __attribute__((always_inline)) float8 x8(const linear_t a, ulong row, uint k)
 {
     global const elem(X) *x = (global const elem(X) *)a.x;
     if (a.x_access == X_ALIGNED && k + 8 <= a.k)
         return load8(X)(x, row + k);
-    float v[8];
-#pragma unroll
-    for (uint i = 0; i < 8; i++)
-        v[i] = k + i < a.k ? load(X)(x, row + (k + i) * a.x_rows.inner) : 0.0f;
-    return vload8(0, v);
+    float8 v = 0.0f; // filled from the end, rolled: rarely run, and code is not free either
+#pragma unroll 1
+    for (uint i = k; i < k + 8; i++)
+        v = (float8)(v.s1, v.s23, v.s4567,
+                     i < a.k ? load(X)(x, row + i * a.x_rows.inner) : 0.0f);
+    return v;
 }
 
 static inline float dot8(float8 a, float8 b, float sum)
@@ -91,7 +92,7 @@ static inline float sum8(float8 v)
 }
 
 // Adds to sum[i] the products of chunk c of rows n[0 ... 3] of W with row i of x, i < MB.
-static inline void add_chunk(const linear_t a, const uint *n, const ulong *x_row, uint c,
+static inline __attribute__((always_inline)) void add_chunk(const linear_t a, const uint *n, const ulong *x_row, uint c,
                              const uint MB, float4 *sum)
 {
     packed(W) w[4];
@@ -118,7 +119,7 @@ static inline void add_chunk(const linear_t a, const uint *n, const ulong *x_row
         part[i] = 0.0f;
         x_sum[i] = 0.0f;
     }
-#pragma unroll
+#pragma unroll 1
     for (uint s = 0; s < CHUNK(W) / 8; s++) {
         float8 q[4];
 #pragma unroll
@@ -148,7 +149,7 @@ static inline void add_chunk(const linear_t a, const uint *n, const ulong *x_row
 
 // A work-group's outputs: rows m0 ... m0+MB-1 of y, four columns a team. At the edges the last row
 // or column is computed again and not stored.
-static inline void gemv(const linear_t a, local float4 *parts, const uint team, const uint MB)
+static inline __attribute__((always_inline)) void gemv(const linear_t a, local float4 *parts, const uint team, const uint MB)
 {
     const uint item = get_local_id(0), lane = item & (team - 1);
     const uint n0 = ((uint)get_group_id(0) * (ITEMS / team) + item / team) * 4;
