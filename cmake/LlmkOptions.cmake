@@ -39,7 +39,7 @@ target_compile_definitions(llmk_build_options INTERFACE
   $<$<COMPILE_LANGUAGE:C>:CL_TARGET_OPENCL_VERSION=300>
   $<$<COMPILE_LANGUAGE:C>:CL_USE_DEPRECATED_OPENCL_1_2_APIS=>)
 set(llmk_c_flags -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wold-style-definition
-    -Wpointer-arith -Wwrite-strings -Wundef -Wvla)
+    -Wpointer-arith -Wundef -Wvla)
 if(LLMK_WERROR)
   list(APPEND llmk_c_flags -Werror)
 endif()
@@ -51,6 +51,16 @@ target_include_directories(llmk_build_options INTERFACE
 if(LLMK_FUZZ)
   if(NOT CMAKE_C_COMPILER_ID MATCHES "Clang")
     message(FATAL_ERROR "LLMK_FUZZ needs clang (libFuzzer): configure with -DCMAKE_C_COMPILER=clang")
+  endif()
+  include(CheckCSourceCompiles)
+  set(CMAKE_REQUIRED_FLAGS -fsanitize=fuzzer)
+  check_c_source_compiles("#include <stddef.h>
+    int LLVMFuzzerTestOneInput(const unsigned char *d, size_t n) { (void)d; (void)n; return 0; }"
+    LLMK_HAVE_LIBFUZZER)
+  unset(CMAKE_REQUIRED_FLAGS)
+  if(NOT LLMK_HAVE_LIBFUZZER)
+    message(FATAL_ERROR "LLMK_FUZZ: ${CMAKE_C_COMPILER} links no libFuzzer; install its compiler-rt "
+      "(Debian: libclang-rt-<version>-dev) or name another clang with -DCMAKE_C_COMPILER=clang-<version>")
   endif()
   if(NOT LLMK_SANITIZE)
     set(LLMK_SANITIZE "address,undefined")

@@ -218,8 +218,8 @@ typedef struct llmk_context_options {
     uint32_t flags;           /* LLMK_CONTEXT_* */
 } llmk_context_options;
 
-/* Trust the kernels: no trial builds or self-tests. A kernel that does not build then fails the call
- * instead of giving way to the next variant. */
+/* Trust the kernels: no trial builds or self-tests. A kernel that does not build then fails the
+ * call instead of giving way to the next variant. */
 #define LLMK_CONTEXT_NO_SELFTEST 1u
 
 typedef struct llmk_context llmk_context;

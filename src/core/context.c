@@ -198,8 +198,12 @@ llmk_status llmk_context_trial(llmk_context *ctx, llmk_context **trial)
         options.log_user = ctx->log.user;
         options.log_level = ctx->log.callback ? ctx->log.level : LLMK_LOG_NONE;
         options.cache_dir = llmk_cache_dir(ctx->cache) ? llmk_cache_dir(ctx->cache) : "off";
-        LLMK_TRY(llmk_context_create(&options, &ctx->trial));
-        ctx->trial->is_trial = true;
+        llmk_context *made = NULL;
+        const llmk_status status = llmk_context_create(&options, &made);
+        if (!made)
+            return status;
+        made->is_trial = true;
+        ctx->trial = made;
     }
     *trial = ctx->trial;
     return LLMK_OK;

@@ -243,9 +243,11 @@ llmk_status llmk_device_choose(cl_device_id *device)
         wanted = NULL;
     device_set set;
     LLMK_TRY(find_devices(&set));
-    if (set.count == 0)
+    if (set.count == 0) {
+        free(set.ids);
         return llmk_fail(LLMK_NO_DEVICE, "no OpenCL device found: install an OpenCL driver "
                                          "(on Debian and Ubuntu, pocl-opencl-icd runs on any CPU)");
+    }
     double best = -1;
     for (size_t i = 0; i < set.count; i++) {
         llmk_caps caps;

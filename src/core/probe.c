@@ -100,7 +100,7 @@ static int probe(llmk_context *ctx, atomic_int *result, const char *name,
                  llmk_sources_hash(), name);
         size_t size = 0;
         char *text = llmk_cache_get(ctx->cache, key, &size);
-        value = text ? atoi(text) : -1;
+        value = text ? (int)strtol(text, NULL, 10) : -1;
         free(text);
         if (value < 0) {
             llmk_context *trial;

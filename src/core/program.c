@@ -237,7 +237,8 @@ llmk_status llmk_program_get(llmk_context *ctx, const char *file, const char *de
         p = find(ctx->programs, key); /* another thread may have built it meanwhile */
         const llmk_status status = p ? LLMK_OK : make(ctx, file, defines, key, &p);
         pthread_mutex_unlock(&ctx->programs->build_lock);
-        LLMK_TRY(status);
+        if (!p)
+            return status;
     }
     if (p->status != LLMK_OK)
         return llmk_fail(p->status, "%s", p->failure ? p->failure : file);

@@ -401,14 +401,16 @@ llmk_status llmk_operate(const llmk_operator *op, llmk_context *ctx, cl_command_
                          const void *args, const llmk_events *events)
 {
     problem_buffer problem;
-    const llmk_variant *variant;
+    const llmk_variant *variant = NULL;
     LLMK_TRY(llmk_context_usable(ctx));
     LLMK_TRY(check_queue(op, ctx, queue));
     LLMK_TRY(check_events(op, events));
     LLMK_TRY(check_problem(op, ctx, args, false, &problem));
     if (op->is_empty(&problem))
         return finish_empty(ctx, queue, events);
-    LLMK_TRY(choose(ctx, op, &problem, &variant, NULL, 0));
+    const llmk_status status = choose(ctx, op, &problem, &variant, NULL, 0);
+    if (!variant)
+        return status;
     return llmk_launch_variant(op, variant, ctx, queue, &problem, events, false);
 }
 
@@ -422,13 +424,15 @@ llmk_status llmk_prepare(llmk_context *ctx, llmk_op id, const void *args)
 {
     problem_buffer problem;
     const llmk_operator *op;
-    const llmk_variant *variant;
+    const llmk_variant *variant = NULL;
     LLMK_TRY(llmk_context_usable(ctx));
     LLMK_TRY(find_operator(id, &op));
     LLMK_TRY(check_problem(op, ctx, args, true, &problem));
     if (op->is_empty(&problem))
         return LLMK_OK;
-    LLMK_TRY(choose(ctx, op, &problem, &variant, NULL, 0));
+    const llmk_status status = choose(ctx, op, &problem, &variant, NULL, 0);
+    if (!variant)
+        return status;
     return llmk_launch_variant(op, variant, ctx, NULL, &problem, NULL, true);
 }
 

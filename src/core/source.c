@@ -95,7 +95,7 @@ static llmk_status expand(const char *name, include_list *seen, text *out)
     if (status == LLMK_OK)
         append(out, directive,
                (size_t)snprintf(directive, sizeof directive, "#line 1 \"%s\"\n", name));
-    for (const char *p = file.data; status == LLMK_OK && *p; line++) {
+    for (const char *p = file.data; status == LLMK_OK && p && *p; line++) {
         const char *end = strchr(p, '\n');
         const size_t length = end ? (size_t)(end - p) + 1 : strlen(p);
         char included[128];

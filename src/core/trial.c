@@ -133,8 +133,8 @@ void llmk_trial_compare(llmk_trial *t, const char *name, const llmk_tensor *tens
                                                         : 1.0 / 16777216;
     for (size_t i = 0; i < count; i++) {
         double got;
-        uint16_t half;
-        float single;
+        uint16_t half = 0;
+        float single = 0;
         memcpy(&half, bytes + i * size, size < 2 ? size : 2);
         switch (tensor->dtype) {
         case LLMK_F16:

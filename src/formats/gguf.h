@@ -37,16 +37,16 @@ typedef enum llmk_gguf_value_type {
     LLMK_GGUF_VALUE_F64 = 12
 } llmk_gguf_value_type;
 
-/* One metadata pair. Arrays are validated and not interpreted. */
+/* One metadata pair. Arrays are validated and not interpreted. `data` is the value proper: scalar,
+ * string bytes, array elements; `raw` the whole pair as the file holds it, from the length of the
+ * key on. */
 typedef struct llmk_gguf_pair {
     const char *key;
     uint32_t type;         /* llmk_gguf_value_type */
     uint32_t element_type; /* arrays only */
     uint64_t count;        /* elements of an array, bytes of a string, else 1 */
-    const unsigned char
-        *data; /* the first byte of the value proper: scalar, string bytes, array elements */
-    const unsigned char
-        *raw; /* the whole pair as the file holds it, from the length of the key on */
+    const unsigned char *data;
+    const unsigned char *raw;
     size_t raw_bytes;
 } llmk_gguf_pair;
 
@@ -71,8 +71,8 @@ uint32_t llmk_gguf_version(const llmk_gguf *gguf);
 uint32_t llmk_gguf_alignment(const llmk_gguf *gguf);
 
 size_t llmk_gguf_pair_count(const llmk_gguf *gguf);
-const llmk_gguf_pair *llmk_gguf_pair_at(const llmk_gguf *gguf,
-                                        size_t index); /* in file order; NULL past the end */
+/* In file order; NULL past the end. */
+const llmk_gguf_pair *llmk_gguf_pair_at(const llmk_gguf *gguf, size_t index);
 const llmk_gguf_pair *llmk_gguf_find_pair(const llmk_gguf *gguf, const char *key);
 const char *llmk_gguf_value_type_name(uint32_t type);
 
@@ -88,8 +88,8 @@ bool llmk_gguf_get_string(const llmk_gguf *gguf, const char *key, const char **v
                           size_t *length);
 
 size_t llmk_gguf_tensor_count(const llmk_gguf *gguf);
-const llmk_gguf_tensor *llmk_gguf_tensor_at(const llmk_gguf *gguf,
-                                            size_t index); /* in file order; NULL past the end */
+/* In file order; NULL past the end. */
+const llmk_gguf_tensor *llmk_gguf_tensor_at(const llmk_gguf *gguf, size_t index);
 /* NULL, with a sentence, when there is no such tensor or its type is not known. */
 const llmk_gguf_tensor *llmk_gguf_find_tensor(const llmk_gguf *gguf, const char *name, char *error,
                                               size_t error_size);

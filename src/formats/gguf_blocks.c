@@ -1,7 +1,7 @@
 #include "formats/gguf_blocks.h"
 
-#include "formats/bytes.h"
 #include "core/half.h"
+#include "formats/bytes.h"
 
 #include <float.h>
 #include <math.h>

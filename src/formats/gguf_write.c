@@ -1,8 +1,8 @@
 #include "formats/gguf_write.h"
 
+#include "core/half.h"
 #include "formats/bytes.h"
 #include "formats/gguf_error.h"
-#include "core/half.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,9 +2,9 @@
 #ifndef LLMK_TESTS_GGUF_BUILD_H
 #define LLMK_TESTS_GGUF_BUILD_H
 
+#include "core/half.h"
 #include "formats/bytes.h"
 #include "formats/gguf.h"
-#include "core/half.h"
 
 #include <stdlib.h>
 #include <string.h>
