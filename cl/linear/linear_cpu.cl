@@ -19,7 +19,7 @@ static inline float sum16(float16 v)
     {                                                                                              \
         const linear_t a = LINEAR_ARGUMENTS;                                                       \
         const uint n0 = (uint)get_group_id(0) * NB;                                                \
-        const ulong m0 = get_group_id(1) * MB;                                                     \
+        const ulong m0 = m_first + get_group_id(1) * MB;                                           \
         ulong x_row[MB];                                                                           \
         for (uint i = 0; i < MB; i++)                                                              \
             x_row[i] = row_begin(x_rows, min(m0 + i, m - 1));                                      \

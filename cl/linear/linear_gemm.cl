@@ -22,7 +22,7 @@ kernel __attribute__((reqd_work_group_size(16, 8, 1))) void linear_gemm(LINEAR_P
     const linear_t a = LINEAR_ARGUMENTS;
     const uint tx = get_local_id(0), ty = get_local_id(1), item = ty * 16 + tx;
     const uint n0 = (uint)get_group_id(0) * TILE;
-    const ulong m0 = get_group_id(1) * TILE;
+    const ulong m0 = m_first + get_group_id(1) * TILE;
 
     // What this item loads: half the depth of one row of x and one of W. Beyond the edges the last
     // row is loaded again; its products are not stored.

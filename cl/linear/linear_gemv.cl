@@ -149,11 +149,13 @@ static inline __attribute__((always_inline)) void add_chunk(const linear_t a, co
 
 // A work-group's outputs: rows m0 ... m0+MB-1 of y, four columns a team. At the edges the last row
 // or column is computed again and not stored.
-static inline __attribute__((always_inline)) void gemv(const linear_t a, local float4 *parts, const uint team, const uint MB)
+static inline __attribute__((always_inline)) void gemv(const linear_t a, local float4 *parts,
+                                                       const ulong m_first, const uint team,
+                                                       const uint MB)
 {
     const uint item = get_local_id(0), lane = item & (team - 1);
     const uint n0 = ((uint)get_group_id(0) * (ITEMS / team) + item / team) * 4;
-    const ulong m0 = get_group_id(1) * MB;
+    const ulong m0 = m_first + get_group_id(1) * MB;
     uint n[4];
     for (uint r = 0; r < 4; r++)
         n[r] = min(n0 + r, a.n - 1);
@@ -190,7 +192,7 @@ static inline __attribute__((always_inline)) void gemv(const linear_t a, local f
     {                                                                                              \
         local float4 parts[MB * ITEMS];                                                            \
         const linear_t a = LINEAR_ARGUMENTS;                                                       \
-        gemv(a, parts, team, MB);                                                                  \
+        gemv(a, parts, m_first, team, MB);                                                         \
     }
 
 // team, the items of a team: a power of two that divides ITEMS.

@@ -25,7 +25,7 @@ kernel void linear_ref(LINEAR_PARAMETERS, const uint layout)
 {
     const linear_t a = LINEAR_ARGUMENTS;
     const uint column = get_global_id(0);
-    const ulong row = get_global_id(1);
+    const ulong row = m_first + get_global_id(1);
     if (column >= n)
         return;
     const ulong begin = row_begin(x_rows, row);
