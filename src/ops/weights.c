@@ -161,10 +161,8 @@ static bool span_bytes(uint64_t rows, uint64_t pitch, uint64_t last, uint64_t *b
             !__builtin_add_overflow(*bytes, last, bytes));
 }
 
-/* Checks `desc` and sets everything in `w` but its segments. `*row_bytes`: the distance of two rows
- * in desc->data. */
-static llmk_status describe(llmk_context *ctx, const llmk_weights_desc *desc, llmk_weights *w,
-                            uint64_t *row_bytes)
+/* Checks `desc`, fills in its row_bytes, and sets everything in `w` but the segments. */
+static llmk_status describe(llmk_context *ctx, llmk_weights_desc *desc, llmk_weights *w)
 {
     const format_traits *f = find_format(desc->format);
     if (!f)
@@ -189,7 +187,8 @@ static llmk_status describe(llmk_context *ctx, const llmk_weights_desc *desc, ll
         return llmk_fail(LLMK_INVALID_STRIDE,
                          "weights: row_bytes is %" PRIu64 "; a row of %s has %" PRIu64 " bytes",
                          desc->row_bytes, f->name, packed);
-    *row_bytes = desc->row_bytes ? desc->row_bytes : packed;
+    if (desc->row_bytes == 0)
+        desc->row_bytes = packed;
 
     const layout_traits *layout = &layouts[f->layout];
     w->ctx = ctx;
@@ -207,12 +206,12 @@ static llmk_status describe(llmk_context *ctx, const llmk_weights_desc *desc, ll
     w->scale_pitch = (uint64_t)w->groups * scale_bytes(f->scale_kind);
 
     uint64_t data_bytes, scales_bytes;
-    if (!span_bytes(desc->n, *row_bytes, packed, &data_bytes) ||
+    if (!span_bytes(desc->n, desc->row_bytes, packed, &data_bytes) ||
         __builtin_mul_overflow(desc->n, w->pitch + w->scale_pitch, &w->device_bytes))
         return llmk_fail(LLMK_INVALID_SHAPE,
                          "weights: the bytes of n %" PRIu64 " x k %" PRIu64 ", row_bytes %" PRIu64
                          ", do not fit 64 bits",
-                         desc->n, desc->k, *row_bytes);
+                         desc->n, desc->k, desc->row_bytes);
     LLMK_TRY(check_source(ctx, "data", &desc->data, data_bytes));
     if (desc->format == LLMK_FORMAT_W8) {
         span_bytes(desc->n, w->scale_pitch, w->scale_pitch, &scales_bytes);
@@ -274,16 +273,16 @@ static void repack_row(const format_traits *f, const llmk_weights *w, const uint
 
 /* Rows segment->first + row ... + rows - 1 into the segment's buffers. */
 static llmk_status upload_rows(const upload *u, const llmk_weights *w,
-                               const llmk_weights_desc *desc, uint64_t row_bytes,
-                               const llmk_segment *segment, uint64_t row, uint64_t rows)
+                               const llmk_weights_desc *desc, const llmk_segment *segment,
+                               uint64_t row, uint64_t rows)
 {
     const format_traits *f = find_format(w->format);
     const uint64_t first = segment->first + row, packed = w->k / f->block * f->block_bytes;
     const uint8_t *from, *scales = u->scales;
-    LLMK_TRY(take_bytes(u, &desc->data, first * row_bytes, (rows - 1) * row_bytes + packed,
-                        u->source, &from));
+    LLMK_TRY(take_bytes(u, &desc->data, first * desc->row_bytes,
+                        (rows - 1) * desc->row_bytes + packed, u->source, &from));
     for (uint64_t r = 0; r < rows; r++)
-        repack_row(f, w, from + r * row_bytes, u->data + r * w->pitch,
+        repack_row(f, w, from + r * desc->row_bytes, u->data + r * w->pitch,
                    u->scales + r * w->scale_pitch);
     if (w->format == LLMK_FORMAT_W8)
         LLMK_TRY(take_bytes(u, &desc->scales, first * w->scale_pitch, rows * w->scale_pitch,
@@ -292,12 +291,11 @@ static llmk_status upload_rows(const upload *u, const llmk_weights *w,
     return put_bytes(u, segment->scales, row * w->scale_pitch, rows * w->scale_pitch, scales);
 }
 
-static llmk_status upload_all(upload *u, const llmk_weights *w, const llmk_weights_desc *desc,
-                              uint64_t row_bytes)
+static llmk_status upload_all(upload *u, const llmk_weights *w, const llmk_weights_desc *desc)
 {
     uint64_t widest = w->pitch > w->scale_pitch ? w->pitch : w->scale_pitch;
-    if (desc->data.buffer && row_bytes > widest)
-        widest = row_bytes;
+    if (desc->data.buffer && desc->row_bytes > widest)
+        widest = desc->row_bytes;
     if (widest == 0 || w->n == 0)
         return LLMK_OK;
     u->rows = STAGE_BYTES / widest > 0 ? STAGE_BYTES / widest : 1;
@@ -305,7 +303,7 @@ static llmk_status upload_all(upload *u, const llmk_weights *w, const llmk_weigh
         u->rows = w->n;
     u->data = malloc(u->rows * w->pitch);
     u->scales = malloc(u->rows * w->scale_pitch + 1);
-    u->source = desc->data.buffer ? malloc(u->rows * row_bytes) : NULL;
+    u->source = desc->data.buffer ? malloc(u->rows * desc->row_bytes) : NULL;
     if (!u->data || !u->scales || (desc->data.buffer && !u->source))
         return llmk_fail(LLMK_OUT_OF_MEMORY, "weights: no memory to repack %" PRIu64 " rows",
                          u->rows);
@@ -317,7 +315,7 @@ static llmk_status upload_all(upload *u, const llmk_weights *w, const llmk_weigh
         const llmk_segment *s = &w->segments[i];
         for (uint64_t row = 0; row < s->rows; row += u->rows) {
             const uint64_t left = s->rows - row;
-            LLMK_TRY(upload_rows(u, w, desc, row_bytes, s, row, left < u->rows ? left : u->rows));
+            LLMK_TRY(upload_rows(u, w, desc, s, row, left < u->rows ? left : u->rows));
         }
     }
     return LLMK_OK;
@@ -372,7 +370,7 @@ llmk_status llmk_weights_create_split(llmk_context *ctx, const llmk_weights_desc
 {
     llmk_weights_desc d;
     llmk_weights shape = {0};
-    uint64_t row_bytes, rows;
+    uint64_t rows = 0;
     if (!out)
         return llmk_fail(LLMK_INVALID_ARGUMENT, "weights: out is NULL");
     *out = NULL;
@@ -380,7 +378,7 @@ llmk_status llmk_weights_create_split(llmk_context *ctx, const llmk_weights_desc
         return llmk_fail(LLMK_INVALID_ARGUMENT, "weights: ctx is NULL");
     LLMK_TRY(llmk_context_usable(ctx));
     LLMK_TRY(llmk_take_args("weights", desc, sizeof *desc, sizeof d, &d));
-    LLMK_TRY(describe(ctx, &d, &shape, &row_bytes));
+    LLMK_TRY(describe(ctx, &d, &shape));
     LLMK_TRY(segment_rows(&shape, max_buffer, &rows));
 
     const size_t segments = rows ? (size_t)((shape.n + rows - 1) / rows) : 0;
@@ -393,7 +391,7 @@ llmk_status llmk_weights_create_split(llmk_context *ctx, const llmk_weights_desc
     upload u = {.ctx = ctx};
     llmk_status status = make_segments(w, rows);
     if (status == LLMK_OK)
-        status = upload_all(&u, w, &d, row_bytes);
+        status = upload_all(&u, w, &d);
     if (u.queue)
         clReleaseCommandQueue(u.queue);
     free(u.source);

@@ -83,6 +83,16 @@ const case_line *case_run_line(case_run *run)
     return &run->line;
 }
 
+void case_keep(case_run *run, void *object)
+{
+    run->kept = object;
+}
+
+void *case_kept(case_run *run)
+{
+    return run->kept;
+}
+
 bool case_timing_only(case_run *run)
 {
     return run->timing_only;
