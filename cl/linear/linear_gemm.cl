@@ -9,11 +9,22 @@
 // Stores 16 elements along k as a column of a local tile [DEPTH][PITCH].
 static inline void put_column(local float *tile, float16 v)
 {
-    float e[16];
-    vstore16(v, 0, e);
-#pragma unroll
-    for (uint i = 0; i < 16; i++)
-        tile[i * PITCH] = e[i];
+    tile[0 * PITCH] = v.s0;
+    tile[1 * PITCH] = v.s1;
+    tile[2 * PITCH] = v.s2;
+    tile[3 * PITCH] = v.s3;
+    tile[4 * PITCH] = v.s4;
+    tile[5 * PITCH] = v.s5;
+    tile[6 * PITCH] = v.s6;
+    tile[7 * PITCH] = v.s7;
+    tile[8 * PITCH] = v.s8;
+    tile[9 * PITCH] = v.s9;
+    tile[10 * PITCH] = v.sa;
+    tile[11 * PITCH] = v.sb;
+    tile[12 * PITCH] = v.sc;
+    tile[13 * PITCH] = v.sd;
+    tile[14 * PITCH] = v.se;
+    tile[15 * PITCH] = v.sf;
 }
 
 kernel __attribute__((reqd_work_group_size(16, 8, 1))) void linear_gemm(LINEAR_PARAMETERS)

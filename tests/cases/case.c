@@ -206,8 +206,10 @@ static void poison(const case_item *item, uint8_t *first, const case_walk *walk)
 void case_item_paint(case_item *item)
 {
     uint8_t *first = item->image + item->begin;
+    /* Around what is only read, NaN: a kernel that reads beyond, even times zero, shows. */
+    const bool nan = item->t.role == CASE_INPUT && case_is_float(item->t.dtype);
     for (uint64_t i = 0; i < item->buffer_bytes; i++)
-        item->image[i] = canary(i);
+        item->image[i] = nan ? 0xff : canary(i);
     for (case_walk w = case_walk_begin(item); w.index < item->t.count; case_walk_next(&w)) {
         if (item->t.role == CASE_OUTPUT)
             poison(item, first, &w);
