@@ -12,7 +12,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const llmk_operator *const operators[] = {NULL};
+static const llmk_operator *const operators[] = {
+    &llmk_operator_linear,
+};
 
 const llmk_operator *llmk_operator_get(llmk_op op)
 {

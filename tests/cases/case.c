@@ -83,6 +83,16 @@ const case_line *case_run_line(case_run *run)
     return &run->line;
 }
 
+void case_keep(case_run *run, void *object)
+{
+    run->kept = object;
+}
+
+void *case_kept(case_run *run)
+{
+    return run->kept;
+}
+
 bool case_timing_only(case_run *run)
 {
     return run->timing_only;
@@ -196,8 +206,10 @@ static void poison(const case_item *item, uint8_t *first, const case_walk *walk)
 void case_item_paint(case_item *item)
 {
     uint8_t *first = item->image + item->begin;
+    /* Around what is only read, NaN: a kernel that reads beyond, even times zero, shows. */
+    const bool nan = item->t.role == CASE_INPUT && case_is_float(item->t.dtype);
     for (uint64_t i = 0; i < item->buffer_bytes; i++)
-        item->image[i] = canary(i);
+        item->image[i] = nan ? 0xff : canary(i);
     for (case_walk w = case_walk_begin(item); w.index < item->t.count; case_walk_next(&w)) {
         if (item->t.role == CASE_OUTPUT)
             poison(item, first, &w);

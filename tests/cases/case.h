@@ -107,6 +107,9 @@ double *case_bound(case_run *run, case_tensor *t);
 void case_in_place(case_run *run, case_tensor *t, case_tensor *other);
 /* Zeroed memory that lives as long as the run; never NULL. */
 void *case_alloc(case_run *run, size_t bytes);
+/* One pointer that `prepare` leaves for `prepare_set`. */
+void case_keep(case_run *run, void *object);
+void *case_kept(case_run *run);
 /* Registers a cleanup (weights, workspaces). */
 void case_cleanup(case_run *run, void (*free_fn)(void *), void *object);
 llmk_context *case_context(case_run *run);

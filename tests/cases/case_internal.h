@@ -52,6 +52,7 @@ struct case_run {
     case_item *items, **last_item;
     case_block *blocks;
     case_cleaner *cleaners;
+    void *kept;
     uint8_t *args; /* as `prepare` filled them, then one copy a set */
     size_t args_stride;
     uint64_t counted_read, counted_written;
