@@ -11,7 +11,7 @@
 #define unpack8(T)    LLMK_PASTE(T, _unpack8)
 #define packed(T)     LLMK_PASTE(T, _packed)
 #define CHUNK(T)      LLMK_PASTE(T, _chunk)
-#define SCALED(T)     LLMK_PASTE(T, _scaled)
+#define SCALED(T)     (LLMK_PASTE(T, _scaled) != 0)
 
 // ---- A chunk of W: what one load takes, and its elements 8i ... 8i+7 as q - zero
 
@@ -101,16 +101,18 @@ static inline __attribute__((always_inline)) void add_chunk(const linear_t a, co
         w[r] = load_chunk(W)(a.data + n[r] * a.pitch + (ulong)c * sizeof(packed(W)));
 
     const uint k = c * CHUNK(W);
-    // In this chunk; groups of u4 are whole chunks.
-    const bool one_scale = CHUNK(W) == 32 || a.groups == 1 || a.group_size % CHUNK(W) == 0;
     float4 scale = 1.0f, minimum = 0.0f;
-    if (SCALED(W) && one_scale) {
+    if (SCALED(W)) {
         const uint g = group_at(a, k);
         const float2 s0 = scale_at(a, n[0], g), s1 = scale_at(a, n[1], g),
                      s2 = scale_at(a, n[2], g), s3 = scale_at(a, n[3], g);
         scale = (float4)(s0.x, s1.x, s2.x, s3.x);
         minimum = (float4)(s0.y, s1.y, s2.y, s3.y);
     }
+    // Groups that begin within a chunk, which only s8 has: weights are scaled one by one.
+    const bool each = CHUNK(W) == 16 && a.groups > 1 && a.group_size % 16 != 0;
+    if (each)
+        scale = 1.0f;
 
     float4 part[MAX_ROWS];
     float x_sum[MAX_ROWS];
@@ -125,9 +127,9 @@ static inline __attribute__((always_inline)) void add_chunk(const linear_t a, co
 #pragma unroll
         for (uint r = 0; r < 4; r++) {
             q[r] = unpack8(W)(w[r], s, a.zero);
-            if (SCALED(W) && !one_scale) {
-                const float16 each = scales16(a, n[r], k);
-                q[r] *= s == 0 ? each.lo : each.hi;
+            if (each) {
+                const float16 scales = scales16(a, n[r], k);
+                q[r] *= s == 0 ? scales.lo : scales.hi;
             }
         }
 #pragma unroll

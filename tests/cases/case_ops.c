@@ -5,6 +5,12 @@
  * `const case_op case_op_rmsnorm`, defined in rmsnorm_cases.c. */
 /* clang-format off */
 #define OPERATORS(X) \
+    X(rmsnorm) \
+    X(gated_activation) \
+    X(add) \
+    X(quantize) \
+    X(dequantize) \
+    X(error_report) \
     X(linear)
 /* clang-format on */
 
