@@ -38,7 +38,8 @@
 // so that all are swizzled alike.
 typedef struct {
     global const ushort *x[X_COPIES]; // beginnings of rows
-    global const uint4 *w[W_COPIES];
+    global const uint4 *w0;
+    uint w[W_COPIES]; // chunks from w0; the host sees to it that they fit
     uint chunk, to;
     uint4 held[X_COPIES + W_COPIES];
 } copies_t;
@@ -54,21 +55,20 @@ static inline copies_t copies_of(const linear_t a, ulong row, uint column)
         const ulong r = min(row + (item + i * ITEMS) / CHUNKS, a.m - 1);
         c.x[i] = (global const ushort *)a.x + row_begin(a.x_rows, r);
     }
+    c.w0 = (global const uint4 *)(a.data + column * a.pitch);
     FRAGMENT_UNROLL
-    for (uint i = 0; i < W_COPIES; i++) {
-        const uint n = min(column + (item + i * ITEMS) / CHUNKS, a.n - 1);
-        c.w[i] = (global const uint4 *)(a.data + n * a.pitch);
-    }
+    for (uint i = 0; i < W_COPIES; i++)
+        c.w[i] = min((item + i * ITEMS) / CHUNKS, a.n - 1 - column) * (uint)(a.pitch / 16);
     return c;
 }
 
 // Elements k ... k+7 of a row of x; 0 beyond the end.
 static inline uint4 gather(const linear_t a, global const ushort *row, uint k)
 {
-#define AT(i) (k + (i) < a.k ? (uint)row[(k + (i)) * a.x_rows.inner] : 0u)
-    return (uint4)(AT(0) | AT(1) << 16, AT(2) | AT(3) << 16, AT(4) | AT(5) << 16,
-                   AT(6) | AT(7) << 16);
-#undef AT
+#define X_AT(i) (k + (i) < a.k ? (uint)row[(k + (i)) * a.x_rows.inner] : 0u)
+    return (uint4)(X_AT(0) | X_AT(1) << 16, X_AT(2) | X_AT(3) << 16, X_AT(4) | X_AT(5) << 16,
+                   X_AT(6) | X_AT(7) << 16);
+#undef X_AT
 }
 
 static inline void fetch(const linear_t a, copies_t *c, uint tile, local uint4 *stage)
@@ -87,7 +87,7 @@ static inline void fetch(const linear_t a, copies_t *c, uint tile, local uint4 *
     if (chunk < (a.k + 7) / 8) {
         FRAGMENT_UNROLL
         for (uint i = 0; i < W_COPIES; i++)
-            async_copy(to + W_TILE + i * ITEMS, c->w[i] + chunk, &c->held[X_COPIES + i]);
+            async_copy(to + W_TILE + i * ITEMS, c->w0 + (c->w[i] + chunk), &c->held[X_COPIES + i]);
     } else {
         FRAGMENT_UNROLL
         for (uint i = 0; i < W_COPIES; i++)
@@ -135,9 +135,10 @@ static inline void multiply_step(fragment_unit unit, fragment_acc acc[FRAGMENTS_
     }
 }
 
-static inline bool is_aligned(global const void *p, uint type, ulong i)
+// Whether eight elements may be read or written at once.
+static inline bool is_vector(global const void *p, uint type, ulong i, ulong inner)
 {
-    return ((size_t)p + i * (type == DT_F32 ? 4 : 2)) % 16 == 0;
+    return inner == 1 && ((size_t)p + i * (type == DT_F32 ? 4 : 2)) % 16 == 0;
 }
 
 // finish() for eight columns, whose sums lie in local memory.
@@ -145,17 +146,15 @@ static inline void finish8(const linear_t a, ulong row, uint column, local const
 {
     const ulong c = (ulong)a.first + column;
     const ulong y_at = row_begin(a.y_rows, row) + c;
+    const ulong bias_at = a.bias_rows.offset + c;
     const ulong residual_at = row_begin(a.residual_rows, row) + c;
-    if (column + 8 <= a.n && a.y_rows.inner == 1 && is_aligned(a.y, a.y_type, y_at) &&
-        (!a.residual || (a.residual_rows.inner == 1 &&
-                         is_aligned(a.residual, a.residual_type, residual_at)))) {
+    if (column + 8 <= a.n && is_vector(a.y, a.y_type, y_at, a.y_rows.inner) &&
+        (!a.bias || is_vector(a.bias, a.bias_type, bias_at, a.bias_rows.inner)) &&
+        (!a.residual ||
+         is_vector(a.residual, a.residual_type, residual_at, a.residual_rows.inner))) {
         float8 sum = (float8)(((local const float4 *)sums)[0], ((local const float4 *)sums)[1]);
-        if (a.bias) {
-            const ulong at = a.bias_rows.offset, step = a.bias_rows.inner;
-#define AT(i) load_any(a.bias, a.bias_type, at + (c + (i)) * step)
-            sum += (float8)(AT(0), AT(1), AT(2), AT(3), AT(4), AT(5), AT(6), AT(7));
-#undef AT
-        }
+        if (a.bias)
+            sum += load8_any(a.bias, a.bias_type, bias_at);
         if (a.residual)
             sum += load8_any(a.residual, a.residual_type, residual_at);
         if (a.y_type == DT_F32)
@@ -165,6 +164,7 @@ static inline void finish8(const linear_t a, ulong row, uint column, local const
         else
             bf16_store8((global ushort *)a.y, y_at, sum);
     } else {
+        _Pragma("unroll 1")
         for (uint i = 0; i < 8 && column + i < a.n; i++)
             finish(a, row, column + i, sums[i]);
     }
@@ -235,28 +235,31 @@ kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void linear_tiled(LINE
         now = next;
     }
 
-    local float *patch =
-        (local float *)tiles + unit.wave * FRAGMENT_SIZE * PATCH_PITCH;
-    barrier(CLK_LOCAL_MEM_FENCE);
-    FRAGMENT_UNROLL
-    for (uint i = 0; i < FRAGMENTS_M; i++) {
+    // One pass for every patch: sums in registers must be named by constants, the rest is there once.
+    local float *patch = (local float *)tiles + unit.wave * FRAGMENT_SIZE * PATCH_PITCH;
+    _Pragma("unroll 1")
+    for (uint pass = 0; pass < FRAGMENTS_M * FRAGMENTS_N / PATCH; pass++) {
+        barrier(CLK_LOCAL_MEM_FENCE);
         FRAGMENT_UNROLL
-        for (uint j = 0; j < FRAGMENTS_N; j += PATCH) {
+        for (uint f = 0; f < FRAGMENTS_M * FRAGMENTS_N; f++) {
+            if (f / PATCH != pass)
+                continue;
             FRAGMENT_UNROLL
-            for (uint e = 0; e < PATCH * FRAGMENT_ELEMENTS; e++) {
-                const uint f = e / FRAGMENT_ELEMENTS, at = e % FRAGMENT_ELEMENTS;
-                patch[fragment_row(unit, at) * PATCH_PITCH + f * FRAGMENT_SIZE +
-                      fragment_column(unit, at)] = fragment_get(acc[i][j + f], at);
-            }
-            barrier(CLK_LOCAL_MEM_FENCE);
-            const ulong r0 = row + unit.wave % WAVES_M * WAVE_M + i * FRAGMENT_SIZE;
-            const uint c0 = column + unit.wave / WAVES_M * WAVE_N + j * FRAGMENT_SIZE;
-            for (uint v = unit.lane; v < FRAGMENT_SIZE * PATCH_N / 8; v += FRAGMENT_WAVE) {
-                const uint r = v / (PATCH_N / 8), c = v % (PATCH_N / 8) * 8;
-                if (r0 + r < m && c0 + c < n)
-                    finish8(a, r0 + r, c0 + c, patch + r * PATCH_PITCH + c);
-            }
-            barrier(CLK_LOCAL_MEM_FENCE);
+            for (uint e = 0; e < FRAGMENT_ELEMENTS; e++)
+                patch[fragment_row(unit, e) * PATCH_PITCH + f % PATCH * FRAGMENT_SIZE +
+                      fragment_column(unit, e)] =
+                    fragment_get(acc[f / FRAGMENTS_N][f % FRAGMENTS_N], e);
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        const ulong r0 = row + unit.wave % WAVES_M * WAVE_M +
+                         pass * PATCH / FRAGMENTS_N * FRAGMENT_SIZE;
+        const uint c0 = column + unit.wave / WAVES_M * WAVE_N +
+                        pass * PATCH % FRAGMENTS_N * FRAGMENT_SIZE;
+        _Pragma("unroll 1")
+        for (uint v = unit.lane; v < FRAGMENT_SIZE * PATCH_N / 8; v += FRAGMENT_WAVE) {
+            const uint r = v / (PATCH_N / 8), c = v % (PATCH_N / 8) * 8;
+            if (r0 + r < m && c0 + c < n)
+                finish8(a, r0 + r, c0 + c, patch + r * PATCH_PITCH + c);
         }
     }
 }

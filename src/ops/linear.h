@@ -36,6 +36,7 @@ LLMK_LINEAR_TILED_DECLARE(nv_wide);
 LLMK_LINEAR_TILED_DECLARE(nv);
 LLMK_LINEAR_TILED_DECLARE(amd);
 LLMK_LINEAR_TILED_DECLARE(emulated_nv);
+LLMK_LINEAR_TILED_DECLARE(emulated_nv_wide);
 LLMK_LINEAR_TILED_DECLARE(emulated_amd);
 
 #define LLMK_LINEAR_TILED_VARIANTS                                                                 \
@@ -44,7 +45,8 @@ LLMK_LINEAR_TILED_DECLARE(emulated_amd);
 
 /* For tests: never chosen, only forced. */
 #define LLMK_LINEAR_EMULATED_VARIANTS                                                              \
-    LLMK_LINEAR_TILED_ROW("emulated-nv", emulated_nv),                                             \
+    LLMK_LINEAR_TILED_ROW("emulated-nv-wide", emulated_nv_wide),                                   \
+        LLMK_LINEAR_TILED_ROW("emulated-nv", emulated_nv),                                         \
         LLMK_LINEAR_TILED_ROW("emulated-amd", emulated_amd)
 
 #endif

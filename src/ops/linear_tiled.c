@@ -32,8 +32,13 @@ static const config nv = {"nv", NV_UNIT NV_TILE, 128, 128, 128, 48 << 10};
 static const config amd = {"amd", AMD_UNIT AMD_TILE, 128, 128, 256, 32 << 10};
 static const config emulated_nv = {"emulated-nv", EMULATED_NV_UNIT NV_TILE, 128, 128,
                                    128,           (48 + 18) << 10};
+static const config emulated_nv_wide = {
+    "emulated-nv-wide", EMULATED_NV_UNIT NV_WIDE_TILE, 128, 256, 256, (48 + 34) << 10};
 static const config emulated_amd = {"emulated-amd", EMULATED_AMD_UNIT AMD_TILE, 128, 128, 256,
                                     (32 + 18) << 10};
+
+/* The kernel counts chunks within a tile of W in 32 bits. */
+#define MAX_K ((uint64_t)1 << 26)
 
 /* ---- What they support ---- */
 
@@ -47,8 +52,9 @@ static bool fits(const llmk_context *ctx, const linear_problem *p, const config 
     if (p->x.dtype != dtype)
         return llmk_no(why, "x is %s and the weights are %s: for one type only",
                        llmk_dtype_name(p->x.dtype), llmk_dtype_name(dtype));
-    if (p->weights->k == 0)
-        return llmk_no(why, "k is 0");
+    if (p->weights->k == 0 || p->weights->k > MAX_K)
+        return llmk_no(why, "k is %llu: for 1 ... %llu", (unsigned long long)p->weights->k,
+                       (unsigned long long)MAX_K);
     if (ctx->caps.max_work_group < c->items || ctx->caps.local_bytes < c->local_bytes)
         return llmk_no(why, "needs work-groups of %u and %u bytes of local memory", c->items,
                        c->local_bytes);
@@ -106,6 +112,11 @@ bool llmk_linear_emulated_nv_supports(llmk_context *ctx, const void *problem, ll
     return emulated_supports(ctx, problem, &emulated_nv, why);
 }
 
+bool llmk_linear_emulated_nv_wide_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
+{
+    return emulated_supports(ctx, problem, &emulated_nv_wide, why);
+}
+
 bool llmk_linear_emulated_amd_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
 {
     return emulated_supports(ctx, problem, &emulated_amd, why);
@@ -136,4 +147,5 @@ LAUNCH(nv_wide)
 LAUNCH(nv)
 LAUNCH(amd)
 LAUNCH(emulated_nv)
+LAUNCH(emulated_nv_wide)
 LAUNCH(emulated_amd)
