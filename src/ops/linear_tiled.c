@@ -140,7 +140,7 @@ static llmk_status launch_tiled(llmk_launch *launch, const linear_problem *p, co
 #define LAUNCH(id)                                                                                 \
     llmk_status llmk_linear_##id##_launch(llmk_launch *launch, const void *problem)                \
     {                                                                                              \
-        return launch_tiled(launch, problem, &id);                                                 \
+        return launch_tiled(launch, problem, &(id));                                               \
     }
 
 LAUNCH(nv_wide)
