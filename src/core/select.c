@@ -99,6 +99,15 @@ static const llmk_variant *forced_variant(const llmk_context *ctx, const llmk_op
     return NULL;
 }
 
+bool llmk_variant_is_forced(const llmk_context *ctx, const char *op, const char *name)
+{
+    char op_name[64], forced[64];
+    for (const char *text = ctx->forced_variants; text && next_pair(&text, op_name, forced);)
+        if (strcmp(op_name, op) == 0)
+            return strcmp(forced, name) == 0;
+    return false;
+}
+
 /* ---- Verdicts ---- */
 
 typedef struct verdict {
