@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define GROUP      256u
+#define GROUP      256ul
 #define MOST_SLOTS 64 /* as bench_choose_sets */
 
 static const char copy_source[] =
