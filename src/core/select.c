@@ -12,7 +12,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const llmk_operator *const operators[] = {NULL};
+static const llmk_operator *const operators[] = {
+    &llmk_operator_quantize,
+    &llmk_operator_dequantize,
+    &llmk_operator_error_report,
+};
 
 const llmk_operator *llmk_operator_get(llmk_op op)
 {

@@ -4,7 +4,10 @@
 /* One line an operator, which CMake reads too, for a test each. X(rmsnorm) stands for
  * `const case_op case_op_rmsnorm`, defined in rmsnorm_cases.c. */
 /* clang-format off */
-#define OPERATORS(X)
+#define OPERATORS(X) \
+    X(quantize) \
+    X(dequantize) \
+    X(error_report)
 /* clang-format on */
 
 #define DECLARE(name) extern const case_op case_op_##name;
