@@ -19,8 +19,9 @@ static void set_arg(llmk_kernel *k, size_t size, const void *value)
         return;
     const cl_int err = clSetKernelArg(k->kernel, k->arg, size, value);
     if (err != CL_SUCCESS) {
-        llmk_fail_cl(k->launch->ctx, err, "clSetKernelArg");
-        k->status = llmk_fail_prefix(LLMK_INTERNAL, "argument %u of kernel %s", k->arg, k->name);
+        const llmk_status status = llmk_fail_cl(k->launch->ctx, err, "clSetKernelArg");
+        k->status = llmk_fail_prefix(status == LLMK_OPENCL_ERROR ? LLMK_INTERNAL : status,
+                                     "argument %u of kernel %s", k->arg, k->name);
     }
     k->arg++;
 }

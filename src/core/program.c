@@ -92,12 +92,16 @@ static llmk_status build(llmk_context *ctx, cl_program program, const char *opti
     clGetProgramBuildInfo(program, ctx->caps.device, CL_PROGRAM_BUILD_LOG, 0, NULL, &size);
     if (size > 0 && (log = calloc(size + 1, 1)) != NULL)
         clGetProgramBuildInfo(program, ctx->caps.device, CL_PROGRAM_BUILD_LOG, size, log, NULL);
-    llmk_fail_cl(ctx, err, "clBuildProgram"); /* notes a lost device */
+    const llmk_status status = llmk_fail_cl(ctx, err, "clBuildProgram");
+    if (status == LLMK_DEVICE_LOST || status == LLMK_OUT_OF_MEMORY) { /* not the kernel's fault */
+        free(log);
+        return status;
+    }
     llmk_fail(LLMK_BUILD_FAILED, "building %s (%s) on %s: %s (%d); the driver's log:\n%s", what,
               options, ctx->caps.device_name, llmk_cl_error_name(err), (int)err,
               log && log[0] ? log : "(empty)");
     free(log);
-    return atomic_load(&ctx->lost) ? LLMK_DEVICE_LOST : LLMK_BUILD_FAILED;
+    return LLMK_BUILD_FAILED;
 }
 
 /* PoCL keeps its own cache, and a program binary taken from it is slower than that. */

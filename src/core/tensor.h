@@ -28,7 +28,7 @@ typedef struct llmk_view {
     uint32_t
         align; /* largest power of two, at most 256, that divides the byte address of every row */
     uint32_t first_align; /* that of the first row alone */
-    cl_mem buffer; /* NULL in a dry run */
+    cl_mem buffer;        /* NULL in a dry run */
     llmk_dtype dtype;
     uint64_t count; /* elements: rows * cols */
     uint64_t nrows, ncols;

@@ -125,9 +125,9 @@ struct llmk_trial {
 };
 
 /* Runs `op`'s self-test of a variant in a context of its own kind; the status and the error text
- * say how it went. Hold ctx->trial_lock. */
+ * say how it went. `*ran` is false where it did not come to that. Hold ctx->trial_lock. */
 llmk_status llmk_trial_of(llmk_context *ctx, const llmk_operator *op, const llmk_variant *variant,
-                          const void *problem);
+                          const void *problem, bool *ran);
 
 /* A matrix of seeded values uniform in [-scale, scale], rounded to dtype (floats only). `*host`
  * (where not NULL) gets the rounded values; they live as long as the trial. */

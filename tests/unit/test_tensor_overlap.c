@@ -15,8 +15,8 @@ static int set_up(void **state)
     (void)state;
     if (llmk_context_create(NULL, &ctx) != LLMK_OK)
         return -1;
-    buffer = clCreateBuffer(llmk_context_cl_context(ctx), CL_MEM_READ_WRITE, BUFFER_BYTES, NULL,
-                            NULL);
+    buffer =
+        clCreateBuffer(llmk_context_cl_context(ctx), CL_MEM_READ_WRITE, BUFFER_BYTES, NULL, NULL);
     return buffer ? 0 : -1;
 }
 
@@ -269,8 +269,10 @@ static void test_sticky(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_pairs), cmocka_unit_test(test_column_slices),
-        cmocka_unit_test(test_several),      cmocka_unit_test(test_sticky),
+        cmocka_unit_test(test_random_pairs),
+        cmocka_unit_test(test_column_slices),
+        cmocka_unit_test(test_several),
+        cmocka_unit_test(test_sticky),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
