@@ -142,13 +142,15 @@ static int probe(llmk_context *ctx, atomic_int *result, const char *name,
         if (found.value < 0) {
             llmk_context *trial;
             pthread_mutex_lock(&ctx->trial_lock);
+            llmk_fail(LLMK_OK, "the answer of the kernel");
             found = llmk_context_trial(ctx, &trial) == LLMK_OK ? find(trial) : (answer){0, false};
             pthread_mutex_unlock(&ctx->trial_lock);
             char digits[16];
             const int n = snprintf(digits, sizeof digits, "%d", found.value);
             if (found.certain)
                 llmk_cache_put(ctx->cache, key, digits, (size_t)n);
-            llmk_log_write(&ctx->log, LLMK_LOG_DEBUG, "probe %s: %d", name, found.value);
+            llmk_log_write(&ctx->log, LLMK_LOG_DEBUG, "probe %s: %d (%s)", name, found.value,
+                           llmk_error_message());
         }
     }
     atomic_store(result, found.value);

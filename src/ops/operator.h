@@ -121,7 +121,7 @@ struct llmk_trial {
     llmk_status status;
     size_t buffer_count, host_count;
     cl_mem buffers[16];
-    void *hosts[16];
+    void *hosts[64];
 };
 
 /* Runs `op`'s self-test of a variant in a context of its own kind; the status and the error text

@@ -71,7 +71,7 @@ static void check_output(finding *f, const case_item *item)
         const double got = case_decode(dtype, first, w.element), expected = t->values[w.index];
         const double *bound = t->bound ? &t->bound[w.index] : NULL;
         const double ratio = excess(dtype, got, expected, bound);
-        if (bound && isfinite(expected) && isfinite(got)) {
+        if (bound && isfinite(*bound) && isfinite(expected) && isfinite(got)) {
             f->error_squares += (got - expected) * (got - expected);
             f->expected_squares += expected * expected;
         }

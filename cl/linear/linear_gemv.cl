@@ -1,0 +1,204 @@
+// The linear layer for few rows of x, where the time is that of reading W once. A team of work-items
+// takes four rows of W; each item reads 16-byte chunks of all four, a team's width apart, so that
+// four loads are in flight and neighbouring items read neighbouring chunks. Every loaded chunk
+// serves all rows of x. Partial sums meet in local memory, in a fixed order.
+#include "linear/linear_typed.clh"
+
+#define ITEMS    128u
+#define MAX_ROWS 8
+
+#define load_chunk(T) LLMK_PASTE(T, _load_chunk)
+#define unpack8(T)    LLMK_PASTE(T, _unpack8)
+#define packed(T)     LLMK_PASTE(T, _packed)
+#define CHUNK(T)      LLMK_PASTE(T, _chunk)
+#define SCALED(T)     (LLMK_PASTE(T, _scaled) != 0)
+
+// ---- A chunk of W: what one load takes, and its elements 8i ... 8i+7 as q - zero
+
+enum { f32_chunk = 8, f16_chunk = 8, bf16_chunk = 8, s8_chunk = 16, u4_chunk = 32 };
+enum { f32_scaled = 0, f16_scaled = 0, bf16_scaled = 0, s8_scaled = 1, u4_scaled = 1 };
+
+typedef float8 f32_packed;
+typedef uint4 f16_packed, bf16_packed, s8_packed, u4_packed;
+
+static inline float8 f32_load_chunk(global const uchar *p) { return f32_load8((global const float *)p, 0); }
+static inline float8 f32_unpack8(float8 v, uint i, float zero) { return v; }
+
+static inline uint4 f16_load_chunk(global const uchar *p) { return *(global const uint4 *)p; }
+static inline float8 f16_unpack8(uint4 v, uint i, float zero)
+{
+    return vload_half8(0, (const half *)&v);
+}
+
+static inline uint4 bf16_load_chunk(global const uchar *p) { return *(global const uint4 *)p; }
+static inline float8 bf16_unpack8(uint4 v, uint i, float zero)
+{
+    const float4 even = as_float4(v << 16), odd = as_float4(v & 0xffff0000u);
+    return (float8)(even.x, odd.x, even.y, odd.y, even.z, odd.z, even.w, odd.w);
+}
+
+static inline uint4 s8_load_chunk(global const uchar *p) { return *(global const uint4 *)p; }
+static inline float8 s8_unpack8(uint4 v, uint i, float zero)
+{
+    return convert_float8(convert_int8(as_char8(i == 0 ? v.lo : v.hi)));
+}
+
+static inline uint4 u4_load_chunk(global const uchar *p) { return *(global const uint4 *)p; }
+// Or'ed into the mantissa of 2^23, a nibble at bit 4j reads as 2^23 + q 16^j. One exact
+// multiply-add makes it q - zero: an integer conversion is several times slower on many GPUs.
+static inline float4 u4_unpack4(uint v, float zero)
+{
+    const float4 f = as_float4(((uint4)v & (uint4)(0xfu, 0xf0u, 0xf00u, 0xf000u)) | 0x4b000000u);
+    return f * (float4)(1.0f, 0x1p-4f, 0x1p-8f, 0x1p-12f) -
+           ((float4)(0x1p23f, 0x1p19f, 0x1p15f, 0x1p11f) + zero);
+}
+static inline float8 u4_unpack8(uint4 v, uint i, float zero)
+{
+    const uint w = i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+    return (float8)(u4_unpack4(w, zero), u4_unpack4(w >> 16, zero));
+}
+
+// ---- x
+
+static inline __attribute__((always_inline)) float8 x8(const linear_t a, ulong row, uint k)
+{
+    global const elem(X) *x = (global const elem(X) *)a.x;
+    if (a.x_access == X_ALIGNED && k + 8 <= a.k)
+        return load8(X)(x, row + k);
+    float8 v = 0.0f; // filled from the end, rolled: rarely run, and code is not free either
+#pragma unroll 1
+    for (uint i = k; i < k + 8; i++)
+        v = (float8)(v.s1, v.s23, v.s4567,
+                     i < a.k ? load(X)(x, row + i * a.x_rows.inner) : 0.0f);
+    return v;
+}
+
+static inline float dot8(float8 a, float8 b, float sum)
+{
+    sum += a.s0 * b.s0;
+    sum += a.s1 * b.s1;
+    sum += a.s2 * b.s2;
+    sum += a.s3 * b.s3;
+    sum += a.s4 * b.s4;
+    sum += a.s5 * b.s5;
+    sum += a.s6 * b.s6;
+    sum += a.s7 * b.s7;
+    return sum;
+}
+static inline float sum8(float8 v)
+{
+    const float4 s = v.lo + v.hi;
+    return s.x + s.y + (s.z + s.w);
+}
+
+// Adds to sum[i] the products of chunk c of rows n[0 ... 3] of W with row i of x, i < MB.
+static inline __attribute__((always_inline)) void add_chunk(const linear_t a, const uint *n, const ulong *x_row, uint c,
+                             const uint MB, float4 *sum)
+{
+    packed(W) w[4];
+#pragma unroll
+    for (uint r = 0; r < 4; r++)
+        w[r] = load_chunk(W)(a.data + n[r] * a.pitch + (ulong)c * sizeof(packed(W)));
+
+    const uint k = c * CHUNK(W);
+    float4 scale = 1.0f, minimum = 0.0f;
+    if (SCALED(W)) {
+        const uint g = group_at(a, k);
+        const float2 s0 = scale_at(a, n[0], g), s1 = scale_at(a, n[1], g),
+                     s2 = scale_at(a, n[2], g), s3 = scale_at(a, n[3], g);
+        scale = (float4)(s0.x, s1.x, s2.x, s3.x);
+        minimum = (float4)(s0.y, s1.y, s2.y, s3.y);
+    }
+    // Groups that begin within a chunk, which only s8 has: weights are scaled one by one.
+    const bool each = CHUNK(W) == 16 && a.groups > 1 && a.group_size % 16 != 0;
+    if (each)
+        scale = 1.0f;
+
+    float4 part[MAX_ROWS];
+    float x_sum[MAX_ROWS];
+#pragma unroll
+    for (uint i = 0; i < MB; i++) {
+        part[i] = 0.0f;
+        x_sum[i] = 0.0f;
+    }
+#pragma unroll 1
+    for (uint s = 0; s < CHUNK(W) / 8; s++) {
+        float8 q[4];
+#pragma unroll
+        for (uint r = 0; r < 4; r++) {
+            q[r] = unpack8(W)(w[r], s, a.zero);
+            if (each) {
+                const float16 scales = scales16(a, n[r], k);
+                q[r] *= s == 0 ? scales.lo : scales.hi;
+            }
+        }
+#pragma unroll
+        for (uint i = 0; i < MB; i++) {
+            const float8 v = x8(a, x_row[i], k + 8 * s);
+            part[i] = (float4)(dot8(v, q[0], part[i].x), dot8(v, q[1], part[i].y),
+                               dot8(v, q[2], part[i].z), dot8(v, q[3], part[i].w));
+            if (SCALED(W) && a.scale_kind == SCALE_F16_MIN)
+                x_sum[i] += sum8(v);
+        }
+    }
+#pragma unroll
+    for (uint i = 0; i < MB; i++) {
+        sum[i] += part[i] * scale;
+        if (SCALED(W) && a.scale_kind == SCALE_F16_MIN)
+            sum[i] += x_sum[i] * minimum;
+    }
+}
+
+// A work-group's outputs: rows m0 ... m0+MB-1 of y, four columns a team. At the edges the last row
+// or column is computed again and not stored.
+static inline __attribute__((always_inline)) void gemv(const linear_t a, local float4 *parts,
+                                                       const ulong m_first, const uint team,
+                                                       const uint MB)
+{
+    const uint item = get_local_id(0), lane = item & (team - 1);
+    const uint n0 = ((uint)get_group_id(0) * (ITEMS / team) + item / team) * 4;
+    const ulong m0 = m_first + get_group_id(1) * MB;
+    uint n[4];
+    for (uint r = 0; r < 4; r++)
+        n[r] = min(n0 + r, a.n - 1);
+    ulong x_row[MAX_ROWS];
+    float4 sum[MAX_ROWS];
+#pragma unroll
+    for (uint i = 0; i < MB; i++) {
+        x_row[i] = row_begin(a.x_rows, min(m0 + i, a.m - 1));
+        sum[i] = 0.0f;
+    }
+    const uint chunks = (a.k + CHUNK(W) - 1) / CHUNK(W);
+    for (uint c = lane; c < chunks; c += team)
+        add_chunk(a, n, x_row, c, MB, sum);
+
+#pragma unroll
+    for (uint i = 0; i < MB; i++)
+        parts[i * ITEMS + item] = sum[i];
+    for (uint width = team / 2; width > 0; width /= 2) {
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (lane < width)
+            for (uint i = 0; i < MB; i++)
+                parts[i * ITEMS + item] += parts[i * ITEMS + item + width];
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    local const float *total = (local const float *)(parts + (item - lane));
+    for (uint o = lane; o < 4 * MB; o += team)
+        if (m0 + o / 4 < a.m && n0 + o % 4 < a.n)
+            finish(a, m0 + o / 4, n0 + o % 4, total[o / 4 * (4 * ITEMS) + o % 4]);
+}
+
+#define GEMV(MB)                                                                                   \
+    kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void linear_gemv_##MB(               \
+        LINEAR_PARAMETERS, const uint team)                                                        \
+    {                                                                                              \
+        local float4 parts[MB * ITEMS];                                                            \
+        const linear_t a = LINEAR_ARGUMENTS;                                                       \
+        gemv(a, parts, m_first, team, MB);                                                         \
+    }
+
+// team, the items of a team: a power of two that divides ITEMS.
+GEMV(1)
+GEMV(2)
+GEMV(4)
+GEMV(8)

@@ -1,0 +1,40 @@
+// The linear layer, as the formula reads: one work-item an output, every type and layout at run
+// time, any strides. Sums of 32 products are added up, which keeps the error as far below that of
+// one long sum as the other variants' is.
+#include "linear/linear_common.clh"
+
+// llmk_layout_id of src/core/weights.h.
+enum { LAYOUT_F32 = 1, LAYOUT_F16 = 2, LAYOUT_BF16 = 3, LAYOUT_S8 = 4, LAYOUT_U4 = 5 };
+
+static inline float weight(const linear_t a, uint layout, uint n, uint k)
+{
+    global const uchar *row = a.data + n * a.pitch;
+    if (layout == LAYOUT_F32)
+        return load_any(row, DT_F32, k);
+    if (layout == LAYOUT_F16)
+        return load_any(row, DT_F16, k);
+    if (layout == LAYOUT_BF16)
+        return load_any(row, DT_BF16, k);
+    const float2 scale = scale_at(a, n, group_at(a, k));
+    const int q = layout == LAYOUT_S8 ? ((global const char *)row)[k]
+                                      : row[k / 2] >> (k % 2 * 4) & 15;
+    return ((float)q - a.zero) * scale.x + scale.y;
+}
+
+kernel void linear_ref(LINEAR_PARAMETERS, const uint layout)
+{
+    const linear_t a = LINEAR_ARGUMENTS;
+    const uint column = get_global_id(0);
+    const ulong row = m_first + get_global_id(1);
+    if (column >= n)
+        return;
+    const ulong begin = row_begin(x_rows, row);
+    float sum = 0.0f;
+    for (uint k0 = 0; k0 < k; k0 += 32) {
+        float part = 0.0f;
+        for (uint i = k0; i < min(k0 + 32, k); i++)
+            part += load_any(x, x_type, begin + i * x_rows.inner) * weight(a, layout, column, i);
+        sum += part;
+    }
+    finish(a, row, column, sum);
+}

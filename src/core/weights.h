@@ -1,0 +1,63 @@
+/*
+ * weights.h - weights as they lie in device memory.
+ *
+ * A layout belongs to a device class, not to a variant: weights record theirs, and every variant of
+ * an operator says which layouts it reads. The bits are described in docs/numerics.md.
+ */
+#ifndef LLMK_WEIGHTS_H
+#define LLMK_WEIGHTS_H
+
+#include "core/core.h"
+
+/* Numbered as in cl/linear/linear_ref.cl. Device classes to come continue from 16 on. */
+typedef enum llmk_layout {
+    LLMK_LAYOUT_F32_PORTABLE = 1,
+    LLMK_LAYOUT_F16_PORTABLE = 2,
+    LLMK_LAYOUT_BF16_PORTABLE = 3,
+    LLMK_LAYOUT_S8_PORTABLE = 4,
+    LLMK_LAYOUT_U4_PORTABLE = 5 /* groups are multiples of 32 */
+} llmk_layout;
+
+#define LLMK_LAYOUT_BIT(layout) (1u << (layout))
+#define LLMK_LAYOUTS_PORTABLE                                                                      \
+    (LLMK_LAYOUT_BIT(LLMK_LAYOUT_F32_PORTABLE) | LLMK_LAYOUT_BIT(LLMK_LAYOUT_F16_PORTABLE) |       \
+     LLMK_LAYOUT_BIT(LLMK_LAYOUT_BF16_PORTABLE) | LLMK_LAYOUT_BIT(LLMK_LAYOUT_S8_PORTABLE) |       \
+     LLMK_LAYOUT_BIT(LLMK_LAYOUT_U4_PORTABLE))
+
+/* "u4-affine/portable". */
+const char *llmk_layout_name(llmk_layout layout);
+
+/* What lies beside the codes, for every group of every row; cl/linear/linear_common.clh. */
+typedef enum llmk_scale_kind {
+    LLMK_SCALE_NONE = 0,
+    LLMK_SCALE_F32 = 1,
+    LLMK_SCALE_F16 = 2,
+    LLMK_SCALE_F16_MIN = 3 /* scale and minimum, f16 each */
+} llmk_scale_kind;
+
+/* Rows first ... first + rows - 1. Buffers of no bytes are NULL. */
+typedef struct llmk_segment {
+    uint64_t first, rows;
+    cl_mem data, scales;
+} llmk_segment;
+
+struct llmk_weights {
+    llmk_context *ctx; /* a reference */
+    llmk_format format;
+    llmk_layout layout;
+    llmk_scale_kind scale_kind;
+    float zero; /* w = scale * (q - zero) + minimum */
+    uint64_t n, k;
+    uint64_t described_group; /* as the caller gave it, or the format's own */
+    uint32_t group_size, groups;
+    uint64_t pitch, scale_pitch; /* bytes of a row's data and of its scales */
+    uint64_t device_bytes;
+    size_t segment_count;
+    llmk_segment segments[];
+};
+
+/* llmk_weights_create with no buffer larger than max_buffer bytes. */
+llmk_status llmk_weights_create_split(llmk_context *ctx, const llmk_weights_desc *desc,
+                                      uint64_t max_buffer, llmk_weights **out);
+
+#endif

@@ -1,0 +1,294 @@
+/* linear.c - y = x W^T + bias + residual, for weights in any layout. */
+#include "core/weights.h"
+#include "ops/linear_selftest.h"
+#include "ops/operator.h"
+
+#include <stdio.h>
+
+/* Numbered as in cl/linear/linear_common.clh. */
+typedef enum x_access { X_STRIDED = 0, X_UNIT = 1, X_ALIGNED = 2 } x_access;
+
+typedef struct linear_problem {
+    const llmk_weights *weights;
+    llmk_view x, bias, residual, y;
+} linear_problem;
+
+static llmk_status check(llmk_context *ctx, const void *args, bool dry, void *problem)
+{
+    linear_problem *p = problem;
+    llmk_linear_args a;
+    LLMK_TRY(llmk_take_args("linear", args, sizeof a, sizeof a, &a));
+    if (!a.weights)
+        return llmk_fail(LLMK_INVALID_ARGUMENT, "linear: weights is NULL");
+    const uint64_t n = a.weights->n, k = a.weights->k;
+    p->weights = a.weights;
+    llmk_checker c = llmk_check_begin(ctx, "linear", dry);
+    llmk_check_that(&c, a.weights->ctx == ctx, LLMK_INVALID_ARGUMENT,
+                    "weights belong to another context");
+    llmk_check_tensor(&c, "x", &a.x, LLMK_FLOATS, LLMK_INPUT, &p->x);
+    llmk_check_that(&c, p->x.ncols == k, LLMK_INVALID_SHAPE,
+                    "x has %llu columns; the weights have k = %llu", (unsigned long long)p->x.ncols,
+                    (unsigned long long)k);
+    llmk_check_optional(&c, "bias", &a.bias, LLMK_FLOATS, LLMK_INPUT, &p->bias);
+    llmk_check_vector(&c, "bias", &p->bias, n);
+    llmk_check_optional(&c, "residual", &a.residual, LLMK_FLOATS, LLMK_INPUT, &p->residual);
+    llmk_check_rows_like(&c, "residual", &p->residual, "x", &p->x, n);
+    llmk_check_tensor(&c, "y", &a.y, LLMK_FLOATS, LLMK_OUTPUT, &p->y);
+    llmk_check_rows_like(&c, "y", &p->y, "x", &p->x, n);
+    llmk_check_in_place(&c, &p->y, &p->residual);
+    llmk_check_flags(&c, a.flags, 0);
+    return llmk_check_end(&c);
+}
+
+static bool is_empty(const void *problem)
+{
+    const linear_problem *p = problem;
+    return p->y.count == 0;
+}
+
+static void key(const void *problem, char *text, size_t size)
+{
+    const linear_problem *p = problem;
+    snprintf(text, size, "x=%s w=%s,%s y=%s", llmk_dtype_name(p->x.dtype),
+             llmk_layout_name(p->weights->layout), llmk_format_name(p->weights->format),
+             llmk_dtype_name(p->y.dtype));
+}
+
+/* ---- Launching ---- */
+
+/* A kernel, the block of outputs that a work-group computes, and its items. */
+typedef struct recipe {
+    const char *file, *defines, *kernel;
+    uint64_t rows, columns; /* of y, in a work-group */
+    size_t local[3];
+    bool has_last;
+    uint32_t last; /* the argument after the common ones */
+} recipe;
+
+/* Work-groups in the second dimension: some devices allow 65535. */
+#define MAX_ROW_GROUPS 32768u
+
+static x_access access_of(const llmk_view *x)
+{
+    if (!x->unit)
+        return X_STRIDED;
+    return x->align >= 16 ? X_ALIGNED : X_UNIT;
+}
+
+/* log2 of a power of two, else 32. */
+static uint32_t shift_of(uint32_t v)
+{
+    uint32_t shift = 0;
+    if (v & (v - 1))
+        return 32;
+    while (v >> shift > 1)
+        shift++;
+    return shift;
+}
+
+/* The arguments in the order of LINEAR_PARAMETERS. */
+static llmk_status enqueue(llmk_launch *launch, const linear_problem *p, const recipe *r,
+                           const llmk_segment *segment, uint64_t first_row, uint64_t rows)
+{
+    const llmk_weights *w = p->weights;
+    llmk_kernel k = llmk_kernel_open(launch, r->file, r->defines, r->kernel);
+    llmk_arg_view(&k, &p->x);
+    llmk_arg_u64(&k, p->x.nrows);
+    llmk_arg_u64(&k, first_row);
+    llmk_arg_u32(&k, p->x.dtype);
+    llmk_arg_u32(&k, access_of(&p->x));
+    llmk_arg_buffer(&k, segment->data);
+    llmk_arg_buffer(&k, segment->scales);
+    llmk_arg_u64(&k, w->pitch);
+    llmk_arg_u32(&k, (uint32_t)segment->rows);
+    llmk_arg_u32(&k, (uint32_t)w->k);
+    llmk_arg_u32(&k, (uint32_t)segment->first);
+    llmk_arg_u32(&k, w->groups);
+    llmk_arg_u32(&k, w->group_size);
+    llmk_arg_u32(&k, shift_of(w->group_size));
+    llmk_arg_u32(&k, w->scale_kind);
+    llmk_arg_f32(&k, w->zero);
+    llmk_arg_view(&k, &p->bias);
+    llmk_arg_u32(&k, p->bias.dtype);
+    llmk_arg_view(&k, &p->residual);
+    llmk_arg_u32(&k, p->residual.dtype);
+    llmk_arg_view(&k, &p->y);
+    llmk_arg_u32(&k, p->y.dtype);
+    if (r->has_last)
+        llmk_arg_u32(&k, r->last);
+    const size_t groups[3] = {(size_t)((segment->rows + r->columns - 1) / r->columns),
+                              (size_t)((rows + r->rows - 1) / r->rows), 1};
+    return llmk_kernel_enqueue(&k, groups, r->local);
+}
+
+static llmk_status run(llmk_launch *launch, const linear_problem *p, const recipe *r)
+{
+    const uint64_t step = MAX_ROW_GROUPS * r->rows;
+    for (size_t i = 0; i < p->weights->segment_count; i++)
+        for (uint64_t row = 0; row < p->x.nrows; row += step) {
+            const uint64_t left = p->x.nrows - row;
+            LLMK_TRY(
+                enqueue(launch, p, r, &p->weights->segments[i], row, left < step ? left : step));
+        }
+    return LLMK_OK;
+}
+
+/* "-DX=f16 -DW=u4" */
+static const char *typed_defines(const linear_problem *p, char text[32])
+{
+    static const char *const layouts[] = {
+        [LLMK_LAYOUT_F32_PORTABLE] = "f32",   [LLMK_LAYOUT_F16_PORTABLE] = "f16",
+        [LLMK_LAYOUT_BF16_PORTABLE] = "bf16", [LLMK_LAYOUT_S8_PORTABLE] = "s8",
+        [LLMK_LAYOUT_U4_PORTABLE] = "u4",
+    };
+    snprintf(text, 32, "-DX=%s -DW=%s", llmk_dtype_name(p->x.dtype), layouts[p->weights->layout]);
+    return text;
+}
+
+/* ---- Variants ---- */
+
+static bool reads(const linear_problem *p, uint32_t layouts, llmk_reason *why)
+{
+    if (layouts & LLMK_LAYOUT_BIT(p->weights->layout))
+        return true;
+    return llmk_no(why, "does not read the layout %s", llmk_layout_name(p->weights->layout));
+}
+
+static bool cpu_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
+{
+    if (!llmk_is_cpu(&ctx->caps))
+        return llmk_no(why, "for CPUs only");
+    return reads(problem, LLMK_LAYOUTS_PORTABLE, why);
+}
+
+static llmk_status cpu_launch(llmk_launch *launch, const void *problem)
+{
+    const linear_problem *p = problem;
+    const bool few = p->x.nrows < 4;
+    char defines[32];
+    const recipe r = {.file = "linear/linear_cpu.cl",
+                      .defines = typed_defines(p, defines),
+                      .kernel = few ? "linear_cpu_1x4" : "linear_cpu_8x3",
+                      .rows = few ? 1 : 8,
+                      .columns = few ? 4 : 3,
+                      .local = {1, 1, 1}};
+    return run(launch, p, &r);
+}
+
+/* cl/linear/linear_gemv.cl */
+#define GEMV_ITEMS    128u
+#define GEMV_ROWS     8u
+#define GEMV_MIN_TEAM 32u /* neighbours that read neighbouring chunks */
+
+static bool gemv_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
+{
+    (void)ctx;
+    const linear_problem *p = problem;
+    if (p->x.nrows > GEMV_ROWS)
+        return llmk_no(why, "for at most %u rows of x", GEMV_ROWS);
+    return reads(p, LLMK_LAYOUTS_PORTABLE, why);
+}
+
+/* Items that share four rows of W: few enough that each has work, as many as it takes to give every
+ * compute unit about a thousand. Depends on the weights and the device alone, so that a row of x
+ * gives the same bits whatever its neighbours. */
+static uint32_t gemv_team(const llmk_context *ctx, const llmk_weights *w)
+{
+    uint32_t team = GEMV_MIN_TEAM;
+    while (team < GEMV_ITEMS && (uint64_t)team * 16 < w->pitch &&
+           (w->n / 4 + 1) * team < (uint64_t)ctx->caps.compute_units * 1024)
+        team *= 2;
+    return team;
+}
+
+static llmk_status gemv_launch(llmk_launch *launch, const void *problem)
+{
+    const linear_problem *p = problem;
+    static const char *const kernels[] = {"linear_gemv_1", "linear_gemv_2", "linear_gemv_4",
+                                          "linear_gemv_8"};
+    const uint32_t team = gemv_team(launch->ctx, p->weights);
+    uint32_t i = 0;
+    while (1u << i < p->x.nrows)
+        i++;
+    char defines[32];
+    const recipe r = {.file = "linear/linear_gemv.cl",
+                      .defines = typed_defines(p, defines),
+                      .kernel = kernels[i],
+                      .rows = 1u << i,
+                      .columns = GEMV_ITEMS / team * 4,
+                      .local = {GEMV_ITEMS, 1, 1},
+                      .has_last = true,
+                      .last = team};
+    return run(launch, p, &r);
+}
+
+static bool portable_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
+{
+    (void)ctx;
+    return reads(problem, LLMK_LAYOUTS_PORTABLE, why);
+}
+
+static llmk_status portable_launch(llmk_launch *launch, const void *problem)
+{
+    const linear_problem *p = problem;
+    char defines[32];
+    const recipe r = {.file = "linear/linear_gemm.cl",
+                      .defines = typed_defines(p, defines),
+                      .kernel = "linear_gemm",
+                      .rows = 64,
+                      .columns = 64,
+                      .local = {16, 8, 1}};
+    return run(launch, p, &r);
+}
+
+static bool ref_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
+{
+    (void)ctx, (void)problem, (void)why;
+    return true;
+}
+
+static llmk_status ref_launch(llmk_launch *launch, const void *problem)
+{
+    const linear_problem *p = problem;
+    const recipe r = {.file = "linear/linear_ref.cl",
+                      .defines = "",
+                      .kernel = "linear_ref",
+                      .rows = 1,
+                      .columns = 64,
+                      .local = {64, 1, 1},
+                      .has_last = true,
+                      .last = p->weights->layout};
+    return run(launch, p, &r);
+}
+
+static const llmk_variant variants[] = {
+    {"cpu", cpu_supports, cpu_launch},
+    {"gemv", gemv_supports, gemv_launch},
+    {"portable", portable_supports, portable_launch},
+    {"ref", ref_supports, ref_launch},
+};
+
+static llmk_status self_test(llmk_trial *t, const void *problem)
+{
+    const linear_problem *p = problem;
+    const bool many = t->variant->launch != gemv_launch;
+    return llmk_linear_self_test(t, p->x.dtype, p->weights->format, p->y.dtype, many);
+}
+
+const llmk_operator llmk_operator_linear = {
+    .id = LLMK_OP_LINEAR,
+    .name = "linear",
+    .problem_size = sizeof(linear_problem),
+    .check = check,
+    .is_empty = is_empty,
+    .variants = variants,
+    .variant_count = LLMK_COUNT(variants),
+    .key = key,
+    .self_test = self_test,
+};
+
+llmk_status llmk_linear(llmk_context *ctx, cl_command_queue queue, const llmk_linear_args *args,
+                        const llmk_events *events)
+{
+    return llmk_operate(&llmk_operator_linear, ctx, queue, args, events);
+}

@@ -1,0 +1,237 @@
+/* linear_reference.c - the linear layer in f64, and its weights. */
+#include "reference/linear_reference.h"
+
+#include "cases/case_internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Weights ---- */
+
+static uint64_t blocks_of(uint64_t k)
+{
+    return k / 32;
+}
+
+static uint64_t groups_of(const linear_weights *w)
+{
+    return w->group ? (w->k + w->group - 1) / w->group : 1;
+}
+
+uint64_t linear_row_bytes(llmk_format format, uint64_t k)
+{
+    switch (format) {
+    case LLMK_FORMAT_F32:
+        return 4 * k;
+    case LLMK_FORMAT_F16:
+    case LLMK_FORMAT_BF16:
+        return 2 * k;
+    case LLMK_FORMAT_W8:
+        return k;
+    case LLMK_FORMAT_GGUF_Q8_0:
+        return 34 * blocks_of(k);
+    case LLMK_FORMAT_GGUF_Q4_0:
+        return 18 * blocks_of(k);
+    case LLMK_FORMAT_GGUF_Q4_1:
+        return 20 * blocks_of(k);
+    default:
+        return 0;
+    }
+}
+
+void linear_weights_sizes(linear_weights *w, llmk_format format, uint64_t n, uint64_t k,
+                          uint64_t group, uint64_t row_padding)
+{
+    const uint64_t packed = linear_row_bytes(format, k);
+    *w = (linear_weights){.format = format, .n = n, .k = k, .group = group};
+    w->row_bytes = packed + row_padding;
+    w->data_bytes = n && packed ? (n - 1) * w->row_bytes + packed : 0;
+    w->scales_bytes = format == LLMK_FORMAT_W8 && k ? n * groups_of(w) * sizeof(float) : 0;
+}
+
+static uint64_t mix(uint64_t v)
+{
+    v = (v ^ v >> 30) * 0xbf58476d1ce4e5b9u;
+    v = (v ^ v >> 27) * 0x94d049bb133111ebu;
+    return v ^ v >> 31;
+}
+
+static double uniform(uint64_t seed, uint64_t index)
+{
+    return (double)(mix(seed * 0x9e3779b97f4a7c15u + index) >> 11) * 0x1p-52 - 1;
+}
+
+static double largest(const double *v, uint64_t count, bool with_sign)
+{
+    double most = 0;
+    for (uint64_t i = 0; i < count; i++)
+        if (fabs(v[i]) > fabs(most))
+            most = v[i];
+    return with_sign ? most : fabs(most);
+}
+
+static double clamp_round(double v, double low, double high)
+{
+    return fmin(fmax(rint(v), low), high);
+}
+
+/* GGUF's own quantisers: d from the value of largest magnitude, which gets the code -8 in Q4_0. */
+static void fill_block(llmk_format format, const double *v, uint8_t *block)
+{
+    if (format == LLMK_FORMAT_GGUF_Q8_0) {
+        case_encode(LLMK_F16, block, 0, largest(v, 32, false) / 127);
+        const double d = case_decode(LLMK_F16, block, 0);
+        for (int i = 0; i < 32; i++)
+            block[2 + i] = (uint8_t)(int8_t)(d > 0 ? clamp_round(v[i] / d, -127, 127) : 0);
+        return;
+    }
+    double low = v[0], high = v[0];
+    for (int i = 1; i < 32; i++) {
+        low = fmin(low, v[i]);
+        high = fmax(high, v[i]);
+    }
+    const bool affine = format == LLMK_FORMAT_GGUF_Q4_1;
+    case_encode(LLMK_F16, block, 0, affine ? (high - low) / 15 : largest(v, 32, true) / -8);
+    if (affine)
+        case_encode(LLMK_F16, block, 1, low);
+    const double d = case_decode(LLMK_F16, block, 0);
+    const double origin = affine ? case_decode(LLMK_F16, block, 1) : -8 * d;
+    uint8_t *nibbles = block + (affine ? 4 : 2);
+    for (int j = 0; j < 16; j++) {
+        const double a = d != 0 ? clamp_round((v[j] - origin) / d, 0, 15) : 0;
+        const double b = d != 0 ? clamp_round((v[j + 16] - origin) / d, 0, 15) : 0;
+        nibbles[j] = (uint8_t)((unsigned)a | (unsigned)b << 4);
+    }
+}
+
+static void fill_w8_row(const linear_weights *w, uint64_t row, const double *v, uint8_t *bytes)
+{
+    const uint64_t size = w->group ? w->group : w->k;
+    for (uint64_t g = 0; g < groups_of(w); g++) {
+        const uint64_t first = g * size, count = w->k - first < size ? w->k - first : size;
+        float *scale = &w->scales[row * groups_of(w) + g];
+        *scale = (float)(largest(v + first, count, false) / 127);
+        for (uint64_t i = first; i < first + count; i++)
+            bytes[i] = (uint8_t)(int8_t)clamp_round(v[i] / (double)*scale, -127, 127);
+    }
+}
+
+void linear_weights_fill(const linear_weights *w, uint32_t seed)
+{
+    double *v = malloc((w->k + 1) * sizeof *v);
+    for (uint64_t row = 0; v && w->k && row < w->n; row++) {
+        uint8_t *bytes = w->data + row * w->row_bytes;
+        for (uint64_t i = 0; i < w->k; i++)
+            v[i] = uniform(seed, row * w->k + i);
+        switch (w->format) {
+        case LLMK_FORMAT_F32:
+        case LLMK_FORMAT_F16:
+        case LLMK_FORMAT_BF16:
+            for (uint64_t i = 0; i < w->k; i++) /* these formats are numbered as their dtypes */
+                case_encode((llmk_dtype)w->format, bytes, i, v[i]);
+            break;
+        case LLMK_FORMAT_W8:
+            fill_w8_row(w, row, v, bytes);
+            break;
+        default:
+            for (uint64_t b = 0; b < blocks_of(w->k); b++)
+                fill_block(w->format, v + 32 * b, bytes + b * linear_row_bytes(w->format, 32));
+        }
+    }
+    free(v);
+}
+
+static void read_block(llmk_format format, const uint8_t *block, double *value, double *magnitude)
+{
+    const double d = case_decode(LLMK_F16, block, 0);
+    const bool affine = format == LLMK_FORMAT_GGUF_Q4_1;
+    const double minimum = affine ? case_decode(LLMK_F16, block, 1) : 0;
+    for (int i = 0; i < 32; i++) {
+        double q;
+        if (format == LLMK_FORMAT_GGUF_Q8_0)
+            q = (int8_t)block[2 + i];
+        else if (i < 16)
+            q = (block + (affine ? 4 : 2))[i] & 15;
+        else
+            q = (block + (affine ? 4 : 2))[i - 16] >> 4;
+        if (format == LLMK_FORMAT_GGUF_Q4_0)
+            q -= 8;
+        value[i] = d * q + minimum;
+        magnitude[i] = fabs(d * q) + fabs(minimum);
+    }
+}
+
+void linear_weights_row(const linear_weights *w, uint64_t row, double *value, double *magnitude)
+{
+    const uint8_t *bytes = w->data + row * w->row_bytes;
+    if (w->format >= LLMK_FORMAT_GGUF_Q8_0) {
+        for (uint64_t b = 0; b < blocks_of(w->k); b++)
+            read_block(w->format, bytes + b * linear_row_bytes(w->format, 32), value + 32 * b,
+                       magnitude + 32 * b);
+        return;
+    }
+    for (uint64_t i = 0; i < w->k; i++) {
+        if (w->format == LLMK_FORMAT_W8)
+            value[i] = (double)w->scales[row * groups_of(w) + (w->group ? i / w->group : 0)] *
+                       (int8_t)bytes[i];
+        else
+            value[i] = case_decode((llmk_dtype)w->format, bytes, i);
+        magnitude[i] = fabs(value[i]);
+    }
+}
+
+/* ---- The product ---- */
+
+#define UNIT_F32 0x1p-24
+#define TINY_F32 0x1p-126 /* what a device that flushes subnormals may lose at once */
+
+double linear_depth(uint64_t k)
+{
+    return 48 + ceil((double)k / 32);
+}
+
+static void compute(const linear_problem_f64 *p, uint64_t i, uint64_t j, const double *value,
+                    const double *magnitude)
+{
+    const uint64_t k = p->w->k, at = i * p->w->n + j;
+    const double *x = p->x + i * k;
+    double sum = 0, terms = 0;
+    for (uint64_t l = 0; l < k; l++) {
+        sum += x[l] * value[l];
+        terms += fabs(x[l]) * magnitude[l];
+    }
+    const double bias = p->bias ? p->bias[j] : 0, residual = p->residual ? p->residual[at] : 0;
+    const double depth = linear_depth(k) * UNIT_F32;
+    const double error = terms * depth / (1 - depth) +
+                         2 * UNIT_F32 * (terms + fabs(bias) + fabs(residual)) +
+                         (double)(k + 2) * TINY_F32;
+    p->y[at] = sum + bias + residual;
+    p->bound[at] = error + case_rounding(p->y_type, fabs(p->y[at]) + error);
+}
+
+static bool is_edge(uint64_t i, uint64_t count)
+{
+    return i % 64 == 0 || i % 64 == 63 || i + 1 == count;
+}
+
+void linear_reference(const linear_problem_f64 *p)
+{
+    const linear_weights *w = p->w;
+    const bool all = (double)p->m * (double)w->n * (double)w->k <= 0x1p31;
+    const uint64_t picks = 2 + 4096 / (w->n + 1);
+    double *value = malloc((w->k + 1) * sizeof *value);
+    double *magnitude = malloc((w->k + 1) * sizeof *magnitude);
+    for (uint64_t j = 0; value && magnitude && j < w->n; j++) {
+        linear_weights_row(w, j, value, magnitude);
+        for (uint64_t i = 0; i < p->m; i++) {
+            p->bound[i * w->n + j] = (double)INFINITY;
+            if (all || (is_edge(i, p->m) && is_edge(j, w->n)))
+                compute(p, i, j, value, magnitude);
+        }
+        for (uint64_t pick = 0; !all && pick < picks; pick++)
+            compute(p, mix(j * picks + pick) % p->m, j, value, magnitude);
+    }
+    free(value);
+    free(magnitude);
+}

@@ -1,0 +1,505 @@
+/* test_weights.c - llmk_weights: sizes, refusals, sources, segments; and that the linear layer's
+ * bound notices one wrong nibble. */
+#include "core/weights.h"
+
+#include "cases/case.h"
+#include "reference/linear_reference.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const llmk_format all_formats[] = {
+    LLMK_FORMAT_F32,       LLMK_FORMAT_F16,       LLMK_FORMAT_BF16,     LLMK_FORMAT_W8,
+    LLMK_FORMAT_GGUF_Q8_0, LLMK_FORMAT_GGUF_Q4_0, LLMK_FORMAT_GGUF_Q4_1};
+#define FORMATS (sizeof all_formats / sizeof *all_formats)
+
+typedef struct fixture {
+    llmk_context *ctx;
+    cl_command_queue queue;
+} fixture;
+
+static int set_up(void **state)
+{
+    fixture *f = test_calloc(1, sizeof *f);
+    assert_int_equal(llmk_context_create(NULL, &f->ctx), LLMK_OK);
+    f->queue = case_queue_new(f->ctx);
+    assert_non_null(f->queue);
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    fixture *f = *state;
+    clReleaseCommandQueue(f->queue);
+    llmk_context_free(f->ctx);
+    test_free(f);
+    return 0;
+}
+
+/* ---- Sources ---- */
+
+static linear_weights make_source(llmk_format format, uint64_t n, uint64_t k, uint64_t group,
+                                  uint64_t row_padding)
+{
+    linear_weights w;
+    linear_weights_sizes(&w, format, n, k, group, row_padding);
+    w.data = malloc(w.data_bytes + 1);
+    w.scales = malloc(w.scales_bytes + 1);
+    memset(w.data, 0xff, w.data_bytes);
+    linear_weights_fill(&w, 11);
+    return w;
+}
+
+static void free_source(linear_weights *w)
+{
+    free(w->data);
+    free(w->scales);
+}
+
+static llmk_weights_desc describe(const linear_weights *w)
+{
+    llmk_weights_desc desc = LLMK_INIT(llmk_weights_desc);
+    desc.format = w->format;
+    desc.n = w->n;
+    desc.k = w->k;
+    desc.group_size = w->group;
+    desc.row_bytes = w->row_bytes;
+    desc.data = (llmk_source){.host = w->data, .size = w->data_bytes};
+    if (w->format == LLMK_FORMAT_W8)
+        desc.scales = (llmk_source){.host = w->scales, .size = w->scales_bytes};
+    return desc;
+}
+
+static llmk_weights *create(fixture *f, const llmk_weights_desc *desc)
+{
+    llmk_weights *w = NULL;
+    const llmk_status status = llmk_weights_create(f->ctx, desc, &w);
+    if (status != LLMK_OK)
+        fail_msg("%s", llmk_error_message());
+    return w;
+}
+
+/* All bytes held, data of every segment and then scales. */
+static uint8_t *device_bytes(fixture *f, const llmk_weights *w)
+{
+    uint8_t *bytes = malloc(w->device_bytes + 1), *at = bytes;
+    for (int scales = 0; scales < 2; scales++)
+        for (size_t i = 0; i < w->segment_count; i++) {
+            const llmk_segment *s = &w->segments[i];
+            const size_t size = (size_t)(s->rows * (scales ? w->scale_pitch : w->pitch));
+            if (size == 0)
+                continue;
+            assert_int_equal(clEnqueueReadBuffer(f->queue, scales ? s->scales : s->data, CL_TRUE, 0,
+                                                 size, at, 0, NULL, NULL),
+                             CL_SUCCESS);
+            at += size;
+        }
+    assert_int_equal((uint64_t)(at - bytes), w->device_bytes);
+    return bytes;
+}
+
+static void assert_same_weights(fixture *f, const llmk_weights *a, const llmk_weights *b)
+{
+    assert_int_equal(a->device_bytes, b->device_bytes);
+    uint8_t *x = device_bytes(f, a), *y = device_bytes(f, b);
+    assert_memory_equal(x, y, a->device_bytes ? a->device_bytes : 1);
+    free(x);
+    free(y);
+}
+
+/* ---- Sizes and layouts ---- */
+
+static void test_info(void **state)
+{
+    static const struct {
+        llmk_format format;
+        uint64_t group;
+        const char *name, *layout;
+        double bits; /* of a weight, scales included */
+        uint64_t group_size;
+    } expected[] = {
+        {LLMK_FORMAT_F32, 0, "f32", "f32/portable", 32, 0},
+        {LLMK_FORMAT_F16, 0, "f16", "f16/portable", 16, 0},
+        {LLMK_FORMAT_BF16, 0, "bf16", "bf16/portable", 16, 0},
+        {LLMK_FORMAT_W8, 0, "w8", "s8/portable", 8 + 32.0 / 4096, 0},
+        {LLMK_FORMAT_W8, 64, "w8", "s8/portable", 8.5, 64},
+        {LLMK_FORMAT_GGUF_Q8_0, 0, "q8_0", "s8/portable", 8.5, 32},
+        {LLMK_FORMAT_GGUF_Q4_0, 0, "q4_0", "u4-affine/portable", 4.5, 32},
+        {LLMK_FORMAT_GGUF_Q4_1, 0, "q4_1", "u4-affine/portable", 5, 32},
+    };
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        const uint64_t n = 48, k = 4096;
+        linear_weights source = make_source(expected[i].format, n, k, expected[i].group, 0);
+        const llmk_weights_desc desc = describe(&source);
+        llmk_weights *w = create(*state, &desc);
+        llmk_weights_info info = LLMK_INIT(llmk_weights_info);
+        assert_int_equal(llmk_weights_get_info(w, &info), LLMK_OK);
+        assert_int_equal(info.format, expected[i].format);
+        assert_string_equal(llmk_format_name(info.format), expected[i].name);
+        assert_string_equal(info.layout, expected[i].layout);
+        assert_int_equal(info.n, n);
+        assert_int_equal(info.k, k);
+        assert_int_equal(info.group_size, expected[i].group_size);
+        assert_int_equal(info.device_bytes, (uint64_t)((double)(n * k) * expected[i].bits / 8));
+        /* The buffers themselves. */
+        uint64_t held = 0;
+        for (size_t s = 0; s < w->segment_count; s++) {
+            size_t data = 0, scales = 0;
+            clGetMemObjectInfo(w->segments[s].data, CL_MEM_SIZE, sizeof data, &data, NULL);
+            if (w->segments[s].scales)
+                clGetMemObjectInfo(w->segments[s].scales, CL_MEM_SIZE, sizeof scales, &scales,
+                                   NULL);
+            held += data + scales;
+        }
+        assert_int_equal(held, info.device_bytes);
+        llmk_weights_free(w);
+        free_source(&source);
+    }
+    assert_null(llmk_format_name((llmk_format)9999));
+    llmk_weights_info info = LLMK_INIT(llmk_weights_info);
+    assert_int_equal(llmk_weights_get_info(NULL, &info), LLMK_INVALID_ARGUMENT);
+    llmk_weights_free(NULL);
+}
+
+/* The codes of row 0 as docs/numerics.md lays them out, found through the reference. */
+static void test_bits(void **state)
+{
+    for (size_t i = 0; i < FORMATS; i++) {
+        const uint64_t n = 3, k = all_formats[i] >= LLMK_FORMAT_GGUF_Q8_0 ? 96 : 77;
+        linear_weights source = make_source(all_formats[i], n, k, 0, 5);
+        const llmk_weights_desc desc = describe(&source);
+        llmk_weights *w = create(*state, &desc);
+        uint8_t *bytes = device_bytes(*state, w);
+        const uint8_t *scales = bytes + n * w->pitch;
+        assert_int_equal(w->pitch % 16, 0);
+        for (uint64_t row = 0; row < n; row++) {
+            double value[96], magnitude[96];
+            linear_weights_row(&source, row, value, magnitude);
+            const uint8_t *data = bytes + row * w->pitch;
+            for (uint64_t j = 0; j < k; j++) {
+                const uint8_t *scale =
+                    scales + row * w->scale_pitch +
+                    j / w->group_size * (w->scale_pitch / (w->groups ? w->groups : 1));
+                const uint8_t *block = source.data + row * source.row_bytes;
+                switch (all_formats[i]) {
+                case LLMK_FORMAT_W8:
+                    assert_int_equal(data[j], block[j]);
+                    assert_memory_equal(scale, &source.scales[row], 4);
+                    break;
+                case LLMK_FORMAT_GGUF_Q8_0:
+                    block += j / 32 * 34;
+                    assert_int_equal(data[j], block[2 + j % 32]);
+                    assert_memory_equal(scale, block, 2);
+                    break;
+                case LLMK_FORMAT_GGUF_Q4_0:
+                case LLMK_FORMAT_GGUF_Q4_1: {
+                    const uint64_t header = all_formats[i] == LLMK_FORMAT_GGUF_Q4_0 ? 2 : 4;
+                    block += j / 32 * (16 + header);
+                    const uint8_t byte = block[header + j % 16];
+                    assert_int_equal(data[j / 2] >> j % 2 * 4 & 15,
+                                     j % 32 < 16 ? byte & 15 : byte >> 4);
+                    assert_memory_equal(scale, block, header);
+                    break;
+                }
+                default: {
+                    const size_t size = all_formats[i] == LLMK_FORMAT_F32 ? 4 : 2;
+                    assert_memory_equal(data + j * size, block + j * size, size);
+                }
+                }
+            }
+            /* Padding is zero. */
+            for (uint64_t b = linear_row_bytes(all_formats[i], k);
+                 all_formats[i] <= LLMK_FORMAT_W8 && b < w->pitch; b++)
+                assert_int_equal(data[b], 0);
+        }
+        free(bytes);
+        llmk_weights_free(w);
+        free_source(&source);
+    }
+}
+
+/* ---- Where the bits come from ---- */
+
+static cl_mem buffer_of(fixture *f, const void *data, uint64_t bytes, uint64_t offset)
+{
+    uint8_t *image = malloc(bytes + offset);
+    memset(image, 0x77, offset);
+    memcpy(image + offset, data, bytes);
+    cl_mem buffer =
+        clCreateBuffer(llmk_context_cl_context(f->ctx), CL_MEM_READ_ONLY | CL_MEM_COPY_HOST_PTR,
+                       bytes + offset, image, NULL);
+    free(image);
+    assert_non_null(buffer);
+    return buffer;
+}
+
+/* Rows enough for several rounds of the staging buffer (4 MiB). */
+static void test_buffers(void **state)
+{
+    fixture *f = *state;
+    for (size_t i = 0; i < FORMATS; i++) {
+        linear_weights source = make_source(all_formats[i], 2100, 1024,
+                                            all_formats[i] == LLMK_FORMAT_W8 ? 100 : 0, 2048);
+        llmk_weights_desc desc = describe(&source);
+        llmk_weights *from_host = create(f, &desc);
+        desc.data.buffer = buffer_of(f, source.data, source.data_bytes, 24);
+        desc.data.host = NULL;
+        desc.data.offset = 24;
+        if (source.format == LLMK_FORMAT_W8) {
+            desc.scales.buffer = buffer_of(f, source.scales, source.scales_bytes, 8);
+            desc.scales.host = NULL;
+            desc.scales.offset = 8;
+        }
+        llmk_weights *from_buffer = create(f, &desc);
+        assert_same_weights(f, from_host, from_buffer);
+        clReleaseMemObject(desc.data.buffer);
+        if (desc.scales.buffer)
+            clReleaseMemObject(desc.scales.buffer);
+        llmk_weights_free(from_host);
+        llmk_weights_free(from_buffer);
+        free_source(&source);
+    }
+}
+
+static void test_segments(void **state)
+{
+    fixture *f = *state;
+    for (size_t i = 0; i < FORMATS; i++) {
+        linear_weights source = make_source(all_formats[i], 300, 256, 0, 0);
+        const llmk_weights_desc desc = describe(&source);
+        llmk_weights *whole = create(f, &desc), *parts = NULL;
+        const uint64_t limit = whole->pitch * 70;
+        assert_int_equal(whole->segment_count, 1);
+        assert_int_equal(llmk_weights_create_split(f->ctx, &desc, limit, &parts), LLMK_OK);
+        assert_int_equal(parts->segment_count, 5); /* 64 rows each, whole tiles */
+        uint64_t next = 0;
+        for (size_t s = 0; s < parts->segment_count; s++) {
+            assert_int_equal(parts->segments[s].first, next);
+            next += parts->segments[s].rows;
+            assert_true(parts->segments[s].rows * parts->pitch <= limit);
+        }
+        assert_int_equal(next, 300);
+        assert_same_weights(f, whole, parts);
+        llmk_weights_free(parts);
+        assert_int_equal(llmk_weights_create_split(f->ctx, &desc, whole->pitch - 1, &parts),
+                         LLMK_OUT_OF_DEVICE_MEMORY);
+        assert_null(parts);
+        llmk_weights_free(whole);
+        free_source(&source);
+    }
+}
+
+static void test_empty(void **state)
+{
+    static const uint64_t shapes[][2] = {{0, 0}, {0, 64}, {5, 0}};
+    for (size_t i = 0; i < FORMATS; i++)
+        for (size_t s = 0; s < 3; s++) {
+            llmk_weights_desc desc = LLMK_INIT(llmk_weights_desc);
+            desc.format = all_formats[i];
+            desc.n = shapes[s][0];
+            desc.k = shapes[s][1];
+            llmk_weights *w = create(*state, &desc);
+            assert_int_equal(w->device_bytes, 0);
+            llmk_weights_free(w);
+        }
+}
+
+static void test_freed_after_context(void **state)
+{
+    (void)state;
+    llmk_context *ctx = NULL;
+    llmk_weights *w = NULL;
+    assert_int_equal(llmk_context_create(NULL, &ctx), LLMK_OK);
+    linear_weights source = make_source(LLMK_FORMAT_GGUF_Q4_0, 8, 64, 0, 0);
+    const llmk_weights_desc desc = describe(&source);
+    assert_int_equal(llmk_weights_create(ctx, &desc, &w), LLMK_OK);
+    llmk_context_free(ctx);
+    llmk_weights_info info = LLMK_INIT(llmk_weights_info);
+    assert_int_equal(llmk_weights_get_info(w, &info), LLMK_OK);
+    llmk_weights_free(w);
+    free_source(&source);
+}
+
+/* ---- Refusals ---- */
+
+static void refuse(fixture *f, const llmk_weights_desc *desc, llmk_status status,
+                   const char *mentioned)
+{
+    llmk_weights *w = (llmk_weights *)desc; /* must become NULL */
+    assert_int_equal(llmk_weights_create(f->ctx, desc, &w), status);
+    assert_null(w);
+    if (!strstr(llmk_error_message(), mentioned))
+        fail_msg("\"%s\" does not mention \"%s\"", llmk_error_message(), mentioned);
+}
+
+static void test_refusals(void **state)
+{
+    fixture *f = *state;
+    linear_weights source = make_source(LLMK_FORMAT_W8, 6, 64, 16, 3);
+    const llmk_weights_desc good = describe(&source);
+    llmk_weights_desc d;
+    llmk_weights *w = NULL;
+    assert_int_equal(llmk_weights_create(NULL, &good, &w), LLMK_INVALID_ARGUMENT);
+    assert_int_equal(llmk_weights_create(f->ctx, &good, NULL), LLMK_INVALID_ARGUMENT);
+    assert_int_equal(llmk_weights_create(f->ctx, NULL, &w), LLMK_INVALID_ARGUMENT);
+
+#define REFUSE(status, mentioned, change)                                                          \
+    do {                                                                                           \
+        d = good;                                                                                  \
+        change;                                                                                    \
+        refuse(f, &d, status, mentioned);                                                          \
+    } while (0)
+    REFUSE(LLMK_INVALID_ARGUMENT, "struct_size", d.struct_size = 8);
+    REFUSE(LLMK_INVALID_ARGUMENT, "format", d.format = LLMK_FORMAT_NONE);
+    REFUSE(LLMK_INVALID_ARGUMENT, "format", d.format = (llmk_format)7);
+    REFUSE(LLMK_INVALID_ARGUMENT, "flags", d.flags = 1);
+    REFUSE(LLMK_INVALID_SHAPE, "n is", d.n = (uint64_t)1 << 40);
+    REFUSE(LLMK_INVALID_SHAPE, "k is", d.k = (uint64_t)1 << 31);
+    REFUSE(LLMK_INVALID_SHAPE, "n is 18446744073709551615", d.n = UINT64_MAX; d.k = UINT64_MAX);
+    REFUSE(LLMK_INVALID_SHAPE, "64 bits", d.n = INT32_MAX; d.row_bytes = (uint64_t)1 << 40);
+    REFUSE(LLMK_BUFFER_TOO_SMALL, "data.size", d.n = INT32_MAX; d.k = INT32_MAX; d.row_bytes = 0);
+    REFUSE(LLMK_INVALID_SHAPE, "k is 48", d.format = LLMK_FORMAT_GGUF_Q4_0; d.k = 48);
+    REFUSE(LLMK_INVALID_ARGUMENT, "group_size", d.format = LLMK_FORMAT_GGUF_Q4_0);
+    REFUSE(LLMK_INVALID_ARGUMENT, "scales", d.format = LLMK_FORMAT_F16; d.group_size = 0;
+           d.row_bytes = 0; d.k = 8);
+    REFUSE(LLMK_INVALID_STRIDE, "row_bytes", d.row_bytes = 63);
+    REFUSE(LLMK_INVALID_ARGUMENT, "data has neither", d.data.host = NULL);
+    REFUSE(LLMK_INVALID_ARGUMENT, "scales has neither", d.scales.host = NULL);
+    REFUSE(LLMK_INVALID_ARGUMENT, "data.offset", d.data.offset = 1);
+    REFUSE(LLMK_BUFFER_TOO_SMALL, "data.size", d.data.size--);
+    REFUSE(LLMK_BUFFER_TOO_SMALL, "scales.size", d.scales.size--);
+
+    cl_mem buffer = buffer_of(f, source.data, source.data_bytes, 0);
+    REFUSE(LLMK_INVALID_ARGUMENT, "data has both", d.data.buffer = buffer);
+    REFUSE(LLMK_BUFFER_TOO_SMALL, "data.offset", d.data.host = NULL; d.data.buffer = buffer;
+           d.data.offset = 1);
+    REFUSE(LLMK_BUFFER_TOO_SMALL, "data.offset", d.data.host = NULL; d.data.buffer = buffer;
+           d.data.offset = UINT64_MAX);
+    REFUSE(LLMK_BUFFER_TOO_SMALL, "data.size", d.data.host = NULL; d.data.buffer = buffer;
+           d.data.size--);
+    clReleaseMemObject(buffer);
+
+    llmk_context *other = NULL;
+    assert_int_equal(llmk_context_create(NULL, &other), LLMK_OK);
+    buffer = clCreateBuffer(llmk_context_cl_context(other), 0, source.data_bytes, NULL, NULL);
+    REFUSE(LLMK_INVALID_BUFFER, "data.buffer", d.data.host = NULL; d.data.buffer = buffer);
+    clReleaseMemObject(buffer);
+    llmk_context_free(other);
+#undef REFUSE
+    free_source(&source);
+}
+
+/* ---- The linear layer ---- */
+
+static llmk_linear_args small_layer(fixture *f, const llmk_weights *w, cl_mem *x, cl_mem *y)
+{
+    const float ones[64] = {1};
+    *x = buffer_of(f, ones, sizeof ones, 0);
+    *y = clCreateBuffer(llmk_context_cl_context(f->ctx), 0, 64, NULL, NULL);
+    llmk_linear_args args = LLMK_INIT(llmk_linear_args);
+    args.x = llmk_matrix(*x, LLMK_F32, 1, 64);
+    args.weights = w;
+    args.y = llmk_matrix(*y, LLMK_F32, 1, 8);
+    return args;
+}
+
+static void test_linear_refusals(void **state)
+{
+    fixture *f = *state;
+    linear_weights source = make_source(LLMK_FORMAT_GGUF_Q4_0, 8, 64, 0, 0);
+    const llmk_weights_desc desc = describe(&source);
+    llmk_weights *w = create(f, &desc);
+    cl_mem x, y;
+    const llmk_linear_args good = small_layer(f, w, &x, &y);
+    llmk_linear_args args = good;
+    args.weights = NULL;
+    assert_int_equal(llmk_linear(f->ctx, f->queue, &args, NULL), LLMK_INVALID_ARGUMENT);
+    args = good;
+    args.x.dim[1] = 63;
+    assert_int_equal(llmk_linear(f->ctx, f->queue, &args, NULL), LLMK_INVALID_SHAPE);
+    assert_non_null(strstr(llmk_error_message(), "k = 64"));
+    args = good;
+    args.y.dim[1] = 7;
+    assert_int_equal(llmk_linear(f->ctx, f->queue, &args, NULL), LLMK_INVALID_SHAPE);
+    args = good;
+    args.bias = llmk_vector(x, LLMK_F32, 9);
+    assert_int_equal(llmk_linear(f->ctx, f->queue, &args, NULL), LLMK_INVALID_SHAPE);
+    args = good;
+    args.x.dtype = LLMK_I8;
+    assert_int_equal(llmk_linear(f->ctx, f->queue, &args, NULL), LLMK_INVALID_DTYPE);
+    args = good;
+    args.y.buffer = x;
+    assert_int_equal(llmk_linear(f->ctx, f->queue, &args, NULL), LLMK_OVERLAP);
+
+    llmk_context *other = NULL;
+    assert_int_equal(llmk_context_create(NULL, &other), LLMK_OK);
+    llmk_weights *foreign = NULL;
+    assert_int_equal(llmk_weights_create(other, &desc, &foreign), LLMK_OK);
+    args = good;
+    args.weights = foreign;
+    assert_int_equal(llmk_linear(f->ctx, f->queue, &args, NULL), LLMK_INVALID_ARGUMENT);
+    assert_non_null(strstr(llmk_error_message(), "another context"));
+    llmk_weights_free(foreign);
+    llmk_context_free(other);
+
+    assert_int_equal(llmk_linear(f->ctx, f->queue, &good, NULL), LLMK_OK);
+    clFinish(f->queue);
+    clReleaseMemObject(x);
+    clReleaseMemObject(y);
+    llmk_weights_free(w);
+    free_source(&source);
+}
+
+/* One nibble of 4096 x 64, changed by one step, must put an output outside its bound: the bound is
+ * tight enough to see a wrong or missing weight. */
+static void test_bound_sees_a_nibble(void **state)
+{
+    (void)state;
+    const uint64_t n = 64, k = 4096;
+    linear_weights w = make_source(LLMK_FORMAT_GGUF_Q4_0, n, k, 0, 0);
+    double *x = malloc(k * sizeof *x), *right = malloc(n * sizeof *right);
+    double *wrong = malloc(n * sizeof *wrong), *bound = malloc(n * sizeof *bound);
+    for (uint64_t i = 0; i < k; i++)
+        x[i] = i % 2 ? 0.5 : -0.5;
+    for (uint64_t row = 0; row < n; row++) {
+        linear_problem_f64 p = {
+            .w = &w, .m = 1, .x = x, .y_type = LLMK_F16, .y = right, .bound = bound};
+        linear_reference(&p);
+        uint8_t *byte = &w.data[row * w.row_bytes + row * 18 + 2 + row % 16];
+        const uint8_t before = *byte, step = row % 2 ? 1 : 16;
+        *byte = (uint8_t)(*byte ^ step);
+        p.y = wrong;
+        linear_reference(&p);
+        *byte = before;
+        assert_true(fabs(wrong[row] - right[row]) > 2 * bound[row]);
+    }
+    free(x);
+    free(right);
+    free(wrong);
+    free(bound);
+    free_source(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_info, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_bits, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_buffers, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_segments, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_empty, set_up, tear_down),
+        cmocka_unit_test(test_freed_after_context),
+        cmocka_unit_test_setup_teardown(test_refusals, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_linear_refusals, set_up, tear_down),
+        cmocka_unit_test(test_bound_sees_a_nibble),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
