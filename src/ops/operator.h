@@ -41,7 +41,7 @@ llmk_kernel llmk_kernel_open(llmk_launch *launch, const char *file, const char *
                              const char *name);
 /* Arguments, in the kernel's order. */
 void llmk_arg_view(llmk_kernel *k, const llmk_view *view); /* buffer, then its llmk_rows; absent:
-                                                              NULL and zeros */
+                                                              NULL and one row at 0 */
 void llmk_arg_buffer(llmk_kernel *k, cl_mem buffer);       /* may be NULL */
 void llmk_arg_u64(llmk_kernel *k, uint64_t value);         /* ulong */
 void llmk_arg_u32(llmk_kernel *k, uint32_t value);         /* uint */
