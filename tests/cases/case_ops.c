@@ -5,7 +5,13 @@
  * `const case_op case_op_rmsnorm`, defined in rmsnorm_cases.c. */
 /* clang-format off */
 #define OPERATORS(X) \
-    X(rmsnorm) X(gated_activation) X(add) X(quantize) X(dequantize) X(error_report) X(linear)
+    X(rmsnorm) \
+    X(gated_activation) \
+    X(add) \
+    X(quantize) \
+    X(dequantize) \
+    X(error_report) \
+    X(linear)
 /* clang-format on */
 
 #define DECLARE(name) extern const case_op case_op_##name;
