@@ -4,7 +4,6 @@
  */
 #include "ops/operator.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -136,18 +135,21 @@ static int probe(llmk_context *ctx, atomic_int *result, const char *name,
         found = find(ctx);
     else {
         char key[1024];
-        snprintf(key, sizeof key, "probe|%s|%016" PRIx64 "|%s", ctx->caps.identity,
-                 llmk_sources_hash(), name);
-        found.value = recall(ctx, key);
+        char what[64];
+        snprintf(what, sizeof what, "probe %s", name);
+        const bool kept = llmk_finding_key(ctx, what, key, sizeof key);
+        found.value = kept ? recall(ctx, key) : -1;
         if (found.value < 0) {
             llmk_context *trial;
             pthread_mutex_lock(&ctx->trial_lock);
+            const uint64_t start = llmk_now();
             llmk_fail(LLMK_OK, "the answer of the kernel");
             found = llmk_context_trial(ctx, &trial) == LLMK_OK ? find(trial) : (answer){0, false};
+            llmk_times_add(&ctx->times, LLMK_PHASE_PROBE, start);
             pthread_mutex_unlock(&ctx->trial_lock);
             char digits[16];
             const int n = snprintf(digits, sizeof digits, "%d", found.value);
-            if (found.certain)
+            if (kept && found.certain)
                 llmk_cache_put(ctx->cache, key, digits, (size_t)n);
             llmk_log_write(&ctx->log, LLMK_LOG_DEBUG, "probe %s: %d (%s)", name, found.value,
                            llmk_error_message());

@@ -72,6 +72,12 @@ static void does_not_build(const char *prefix)
     assert_true(rewrite(prefix, "", "//", "#error this_is_no_opencl_c\n//") > 0);
 }
 
+static const char *next_kernel(const char *text)
+{
+    const char *plain = strstr(text, "kernel void "), *sized = strstr(text, "kernel __attribute__");
+    return !plain || (sized && sized < plain) ? sized : plain;
+}
+
 /* Each kernel returns at once. */
 static void writes_nothing(const char *prefix)
 {
@@ -82,18 +88,14 @@ static void writes_nothing(const char *prefix)
             continue;
         static char text[1 << 18];
         size_t size = (size_t)sprintf(text, "%s", define);
-        for (const char *p = (const char *)file->data; *p; p++) {
-            const bool at_kernel = strncmp(p, "kernel void", 11) == 0 &&
-                                   (p == (const char *)file->data || p[-1] == '\n');
-            const char *body = at_kernel ? strstr(p, "\n{") : NULL;
-            if (body) {
-                memcpy(text + size, p, (size_t)(body + 2 - p));
-                size += (size_t)(body + 2 - p);
+        for (const char *p = (const char *)file->data; *p;) {
+            const char *kernel = next_kernel(p), *body = kernel ? strchr(kernel, '{') : NULL;
+            const char *end = body ? body + 1 : p + strlen(p);
+            memcpy(text + size, p, (size_t)(end - p));
+            size += (size_t)(end - p);
+            if (body)
                 size += (size_t)sprintf(text + size, " BROKEN ");
-                p = body + 1;
-                continue;
-            }
-            text[size++] = *p;
+            p = end;
         }
         assert_true(scratch_write(kernels, file->name, text, size));
     }

@@ -26,6 +26,7 @@ static void on_log(void *user, llmk_log_level level, const char *message)
 
 static log_count said;
 static llmk_log test_log;
+static llmk_times times;
 
 static int set_up(void **state)
 {
@@ -46,7 +47,7 @@ static int tear_down(void **state)
 
 static llmk_cache *open_cache(const char *dir)
 {
-    return llmk_cache_open(dir, &test_log);
+    return llmk_cache_open(dir, &test_log, &times);
 }
 
 static void path_in(char path[2 * SCRATCH_PATH], const char *name)

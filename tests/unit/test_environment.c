@@ -313,8 +313,9 @@ static void test_cache_nonsense(void **state)
             char key[2000];
             memcpy(key, bytes + 24, key_size);
             key[key_size] = '\0';
-            llmk_log silent = {0};
-            llmk_cache *cache = llmk_cache_open(dir, &silent);
+            static const llmk_log silent;
+            static llmk_times times;
+            llmk_cache *cache = llmk_cache_open(dir, &silent, &times);
             llmk_cache_put(cache, key, texts[i], strlen(texts[i]));
             llmk_cache_close(cache);
         }
