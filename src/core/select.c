@@ -367,7 +367,10 @@ static llmk_status check_events(const llmk_operator *op, const llmk_context *ctx
         if (!events->wait_list[i])
             return llmk_fail(LLMK_INVALID_ARGUMENT, "%s: events.wait_list[%u] is NULL", op->name,
                              i);
-        clGetEventInfo(events->wait_list[i], CL_EVENT_CONTEXT, sizeof owner, &owner, NULL);
+        if (clGetEventInfo(events->wait_list[i], CL_EVENT_CONTEXT, sizeof owner, &owner, NULL) !=
+            CL_SUCCESS)
+            return llmk_fail(LLMK_INVALID_ARGUMENT, "%s: events.wait_list[%u] is not an event",
+                             op->name, i);
         if (owner != ctx->cl)
             return llmk_fail(LLMK_INVALID_ARGUMENT,
                              "%s: events.wait_list[%u] belongs to another OpenCL context", op->name,
