@@ -19,6 +19,7 @@
 
 #define BLOB_MAGIC     0x314b4d4cu /* "LMK1" */
 #define MAX_BLOB_BYTES (256u << 20)
+#define MAX_KEY_BYTES  65536u
 
 typedef struct blob_header {
     uint32_t magic;
@@ -62,7 +63,8 @@ static char *choose_dir(const char *option)
     return strdup(path);
 }
 
-/* mkdir -p with mode 0700; true if the folder is there, ours, and closed to writing by others. */
+/* mkdir -p with mode 0700; true if the folder is there, ours, and closed to writing by others. A
+ * symbolic link must be ours as well, or another user could point us at any folder we own. */
 static bool make_dir(const char *dir)
 {
     char path[4096];
@@ -74,14 +76,16 @@ static bool make_dir(const char *dir)
         if (c != '/' && c != '\0')
             continue;
         *p = '\0';
-        if (mkdir(path, 0700) != 0 && errno != EEXIST)
-            return false;
+        mkdir(path, 0700); /* what comes of it shows below */
         *p = c;
         if (c == '\0')
             break;
     }
+    for (size_t n = strlen(path); n > 1 && path[n - 1] == '/';)
+        path[--n] = '\0'; /* lstat would follow the link */
     struct stat st;
-    return stat(dir, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() &&
+    return lstat(path, &st) == 0 && st.st_uid == geteuid() && stat(path, &st) == 0 &&
+           S_ISDIR(st.st_mode) && st.st_uid == geteuid() &&
            (st.st_mode & (S_IWGRP | S_IWOTH)) == 0 && access(dir, R_OK | W_OK | X_OK) == 0;
 }
 
@@ -163,10 +167,11 @@ static blob_verdict read_blob(int fd, const char *key, void **data, size_t *size
 {
     struct stat st;
     blob_header h;
-    if (fstat(fd, &st) != 0 || st.st_size < (off_t)sizeof h || !read_all(fd, &h, sizeof h))
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size < (off_t)sizeof h ||
+        !read_all(fd, &h, sizeof h))
         return BLOB_DAMAGED;
     /* Sizes are believed only where they add up to the file's. */
-    if (h.magic != BLOB_MAGIC || h.data_size > MAX_BLOB_BYTES ||
+    if (h.magic != BLOB_MAGIC || h.key_size > MAX_KEY_BYTES || h.data_size > MAX_BLOB_BYTES ||
         (uint64_t)st.st_size != sizeof h + (uint64_t)h.key_size + h.data_size)
         return BLOB_DAMAGED;
     const size_t total = (size_t)h.key_size + (size_t)h.data_size;
@@ -194,7 +199,7 @@ void *llmk_cache_get(llmk_cache *cache, const char *key, size_t *size)
     if (!blob_path(cache, key, path, sizeof path))
         return NULL;
     const uint64_t start = llmk_now();
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     void *data = NULL;
     blob_verdict verdict = BLOB_OTHER_KEY;
     if (fd >= 0) {
@@ -212,16 +217,18 @@ void *llmk_cache_get(llmk_cache *cache, const char *key, size_t *size)
 void llmk_cache_put(llmk_cache *cache, const char *key, const void *data, size_t size)
 {
     char path[4400], temporary[4500];
-    if (size > MAX_BLOB_BYTES || !blob_path(cache, key, path, sizeof path))
+    const size_t key_size = strlen(key);
+    if (size > MAX_BLOB_BYTES || key_size > MAX_KEY_BYTES ||
+        !blob_path(cache, key, path, sizeof path))
         return;
     const uint64_t start = llmk_now();
-    static atomic_uint serial; /* two threads of one process write under different names */
-    snprintf(temporary, sizeof temporary, "%s.%ld.%u", path, (long)getpid(),
-             atomic_fetch_add(&serial, 1));
-    const int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    /* A random name: process ids are not unique where containers share the folder. */
+    snprintf(temporary, sizeof temporary, "%s.XXXXXX", path);
+    const int fd = mkstemp(temporary);
     bool ok = fd >= 0;
+    int why = errno;
     if (ok) {
-        const size_t key_size = strlen(key);
+        fcntl(fd, F_SETFD, FD_CLOEXEC);
         uint64_t sum = llmk_hash(LLMK_HASH_SEED, key, key_size);
         sum = llmk_hash(sum, data, size);
         const blob_header h = {BLOB_MAGIC, (uint32_t)key_size, size, sum};
@@ -229,12 +236,13 @@ void llmk_cache_put(llmk_cache *cache, const char *key, const void *data, size_t
              write_all(fd, data, size);
         ok = close(fd) == 0 && ok;
         ok = ok && rename(temporary, path) == 0;
+        why = errno;
         if (!ok)
             unlink(temporary);
     }
     if (!ok && !atomic_exchange(&cache->broken, true))
         llmk_log_write(cache->log, LLMK_LOG_WARN, "cannot write to the cache folder %s: %s",
-                       cache->dir, strerror(errno));
+                       cache->dir, strerror(why));
     llmk_times_add(cache->times, LLMK_PHASE_CACHE, start);
 }
 

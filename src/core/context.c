@@ -90,17 +90,16 @@ static llmk_status fill(llmk_context *ctx, const llmk_context_options *options)
     LLMK_TRY(attach(ctx, device, options->cl_context));
     ctx->programs = llmk_programs_new();
     ctx->verdicts = llmk_verdicts_new();
-    ctx->cache = llmk_cache_open(options->cache_dir, &ctx->log, &ctx->times);
-    if (!ctx->programs || !ctx->verdicts || !ctx->cache)
+    const bool uncached = ctx->is_trial && !options->cache_dir; /* and it has been said why */
+    if (!uncached)
+        ctx->cache = llmk_cache_open(options->cache_dir, &ctx->log, &ctx->times);
+    if (!ctx->programs || !ctx->verdicts || (!ctx->cache && !uncached))
         return llmk_fail(LLMK_OUT_OF_MEMORY, "out of memory for a context");
     return LLMK_OK;
 }
 
-llmk_status llmk_context_create(const llmk_context_options *given, llmk_context **out)
+static llmk_status create(const llmk_context_options *given, bool is_trial, llmk_context **out)
 {
-    if (!out)
-        return llmk_fail(LLMK_INVALID_ARGUMENT, "llmk_context_create: out is NULL");
-    *out = NULL;
     llmk_context_options options = {.struct_size = sizeof options};
     if (given)
         LLMK_TRY(
@@ -116,6 +115,7 @@ llmk_status llmk_context_create(const llmk_context_options *given, llmk_context 
     llmk_context *ctx = calloc(1, sizeof *ctx);
     if (!ctx)
         return llmk_fail(LLMK_OUT_OF_MEMORY, "out of memory for a context");
+    ctx->is_trial = is_trial;
     atomic_init(&ctx->references, 1);
     atomic_init(&ctx->lost, false);
     atomic_init(&ctx->subgroup_size, -1);
@@ -129,10 +129,19 @@ llmk_status llmk_context_create(const llmk_context_options *given, llmk_context 
         destroy(ctx);
         return status;
     }
-    llmk_log_write(&ctx->log, LLMK_LOG_INFO, "device: %s / %s, driver %s", ctx->caps.platform_name,
-                   ctx->caps.device_name, ctx->caps.driver);
+    if (!is_trial)
+        llmk_log_write(&ctx->log, LLMK_LOG_INFO, "device: %s / %s, driver %s",
+                       ctx->caps.platform_name, ctx->caps.device_name, ctx->caps.driver);
     *out = ctx;
     return LLMK_OK;
+}
+
+llmk_status llmk_context_create(const llmk_context_options *options, llmk_context **out)
+{
+    if (!out)
+        return llmk_fail(LLMK_INVALID_ARGUMENT, "llmk_context_create: out is NULL");
+    *out = NULL;
+    return create(options, false, out);
 }
 
 void llmk_context_retain(llmk_context *ctx)
@@ -202,13 +211,11 @@ llmk_status llmk_context_trial(llmk_context *ctx, llmk_context **trial)
         options.log = ctx->log.callback;
         options.log_user = ctx->log.user;
         options.log_level = ctx->log.callback ? ctx->log.level : LLMK_LOG_NONE;
-        options.cache_dir = llmk_cache_dir(ctx->cache) ? llmk_cache_dir(ctx->cache) : "off";
-        llmk_context *made = NULL;
-        const llmk_status status = llmk_context_create(&options, &made);
-        if (!made)
-            return status;
-        made->is_trial = true;
-        ctx->trial = made;
+        options.cache_dir = llmk_cache_dir(ctx->cache);
+        const llmk_status status = create(&options, true, &ctx->trial);
+        if (status == LLMK_DEVICE_LOST) /* where no new context can be made, this one is lost too */
+            atomic_store(&ctx->lost, true);
+        LLMK_TRY(status);
     }
     *trial = ctx->trial;
     return LLMK_OK;

@@ -84,6 +84,12 @@ llmk_status llmk_caps_read(cl_device_id device, llmk_caps *caps)
     caps->max_alloc_bytes = read_u64(device, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
     caps->local_bytes = read_u64(device, CL_DEVICE_LOCAL_MEM_SIZE);
     caps->cache_bytes = read_u64(device, CL_DEVICE_GLOBAL_MEM_CACHE_SIZE);
+    if (caps->type == 0 || caps->compute_units == 0 || caps->max_work_group == 0 ||
+        caps->max_alloc_bytes == 0) /* they divide and bound: no kernel can be launched without */
+        return llmk_fail(LLMK_OPENCL_ERROR,
+                         "the driver of %s does not answer what a device must (type, compute "
+                         "units, work-group size or largest allocation)",
+                         caps->device_name);
     caps->base_align = (uint32_t)read_u64(device, CL_DEVICE_MEM_BASE_ADDR_ALIGN) / 8; /* bits */
     /* ROCm can return success and an empty program from clCreateProgramWithIL: only the version
      * string tells. */
@@ -249,10 +255,13 @@ llmk_status llmk_device_choose(cl_device_id *device)
                                          "(on Debian and Ubuntu, pocl-opencl-icd runs on any CPU)");
     }
     double best = -1;
+    llmk_status unread = LLMK_OK;
     for (size_t i = 0; i < set.count; i++) {
         llmk_caps caps;
-        if (llmk_caps_read(set.ids[i], &caps) == LLMK_OK &&
-            (!wanted || matches(&caps, i, wanted)) && rank_of(&caps) > best) {
+        const llmk_status status = llmk_caps_read(set.ids[i], &caps);
+        if (status != LLMK_OK) {
+            unread = status;
+        } else if ((!wanted || matches(&caps, i, wanted)) && rank_of(&caps) > best) {
             best = rank_of(&caps);
             *device = set.ids[i];
         }
@@ -260,6 +269,8 @@ llmk_status llmk_device_choose(cl_device_id *device)
     }
     const size_t count = set.count;
     free(set.ids);
+    if (best < 0 && unread != LLMK_OK)
+        return unread; /* and its sentence */
     if (best < 0)
         return llmk_fail(
             LLMK_NO_DEVICE,

@@ -19,16 +19,19 @@ static void set_arg(llmk_kernel *k, size_t size, const void *value)
         return;
     const cl_int err = clSetKernelArg(k->kernel, k->arg, size, value);
     if (err != CL_SUCCESS) {
-        llmk_fail_cl(k->launch->ctx, err, "clSetKernelArg");
-        k->status = llmk_fail_prefix(LLMK_INTERNAL, "argument %u of kernel %s", k->arg, k->name);
+        const llmk_status status = llmk_fail_cl(k->launch->ctx, err, "clSetKernelArg");
+        k->status = llmk_fail_prefix(status == LLMK_OPENCL_ERROR ? LLMK_INTERNAL : status,
+                                     "argument %u of kernel %s", k->arg, k->name);
     }
     k->arg++;
 }
 
 void llmk_arg_view(llmk_kernel *k, const llmk_view *view)
 {
+    /* Compilers move divisions by n1 and n2 to where the tensor need not be there. */
+    static const llmk_rows absent = {.n1 = 1, .n2 = 1, .inner = 1};
     llmk_arg_buffer(k, view->buffer);
-    set_arg(k, sizeof view->rows, &view->rows);
+    set_arg(k, sizeof view->rows, view->present ? &view->rows : &absent);
 }
 
 void llmk_arg_buffer(llmk_kernel *k, cl_mem buffer)

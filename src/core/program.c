@@ -81,6 +81,13 @@ const char *llmk_program_image(const llmk_program *program)
 
 /* ---- Building ---- */
 
+/* Not the kernel's fault, so that it is not held against it. */
+static bool of_the_moment(llmk_status status)
+{
+    return status == LLMK_DEVICE_LOST || status == LLMK_OUT_OF_MEMORY ||
+           status == LLMK_OUT_OF_DEVICE_MEMORY;
+}
+
 static llmk_status build(llmk_context *ctx, cl_program program, const char *options,
                          const char *what)
 {
@@ -92,12 +99,16 @@ static llmk_status build(llmk_context *ctx, cl_program program, const char *opti
     clGetProgramBuildInfo(program, ctx->caps.device, CL_PROGRAM_BUILD_LOG, 0, NULL, &size);
     if (size > 0 && (log = calloc(size + 1, 1)) != NULL)
         clGetProgramBuildInfo(program, ctx->caps.device, CL_PROGRAM_BUILD_LOG, size, log, NULL);
-    llmk_fail_cl(ctx, err, "clBuildProgram"); /* notes a lost device */
+    const llmk_status status = llmk_fail_cl(ctx, err, "clBuildProgram");
+    if (of_the_moment(status)) {
+        free(log);
+        return status;
+    }
     llmk_fail(LLMK_BUILD_FAILED, "building %s (%s) on %s: %s (%d); the driver's log:\n%s", what,
               options, ctx->caps.device_name, llmk_cl_error_name(err), (int)err,
               log && log[0] ? log : "(empty)");
     free(log);
-    return atomic_load(&ctx->lost) ? LLMK_DEVICE_LOST : LLMK_BUILD_FAILED;
+    return LLMK_BUILD_FAILED;
 }
 
 /* PoCL keeps its own cache, and a program binary taken from it is slower than that. */
@@ -207,9 +218,9 @@ static llmk_status create_and_build(llmk_context *ctx, const llmk_image *image, 
         program = create_with_binary(ctx, data, size, &err);
     }
     if (!program) {
-        llmk_fail_cl(ctx, err, call); /* notes a lost device */
-        return llmk_fail_prefix(atomic_load(&ctx->lost) ? LLMK_DEVICE_LOST : LLMK_BUILD_FAILED,
-                                "%s on %s", what, ctx->caps.device_name);
+        const llmk_status status = llmk_fail_cl(ctx, err, call);
+        return llmk_fail_prefix(of_the_moment(status) ? status : LLMK_BUILD_FAILED, "%s on %s",
+                                what, ctx->caps.device_name);
     }
     const llmk_status status = build(ctx, program, options, what);
     if (status == LLMK_OK)

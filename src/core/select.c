@@ -12,8 +12,8 @@
 #include <stdlib.h>
 
 static const llmk_operator *const operators[] = {
-    &llmk_operator_rmsnorm,    &llmk_operator_gated_activation, &llmk_operator_add,
-    &llmk_operator_quantize,   &llmk_operator_dequantize,       &llmk_operator_error_report,
+    &llmk_operator_rmsnorm,  &llmk_operator_gated_activation, &llmk_operator_add,
+    &llmk_operator_quantize, &llmk_operator_dequantize,       &llmk_operator_error_report,
     &llmk_operator_linear,
 };
 
@@ -212,22 +212,24 @@ static void write_to_disk(llmk_context *ctx, const verdict *v)
     llmk_cache_put(ctx->cache, name, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
 }
 
-/* Runs the trial; hold ctx->trial_lock. NULL, with the error set, where it says nothing about the
- * variant (out of memory). */
+/* Runs the trial; hold ctx->trial_lock. NULL, with `*failure` and the error text set, where it says
+ * nothing about the variant (out of memory). */
 static const verdict *try_variant(llmk_context *ctx, const llmk_operator *op,
-                                  const llmk_variant *variant, const void *problem, const char *key)
+                                  const llmk_variant *variant, const void *problem, const char *key,
+                                  llmk_status *failure)
 {
+    bool ran, keep = true;
     const uint64_t start = llmk_now();
-    llmk_status status = llmk_trial_of(ctx, op, variant, problem);
+    llmk_status status = *failure = llmk_trial_of(ctx, op, variant, problem, &ran);
     llmk_times_add(&ctx->times, LLMK_PHASE_TRIAL, start);
-    if (status == LLMK_OUT_OF_MEMORY || status == LLMK_OUT_OF_DEVICE_MEMORY)
+    if (!ran || status == LLMK_OUT_OF_MEMORY || status == LLMK_OUT_OF_DEVICE_MEMORY)
         return NULL;
-    bool keep = true;
     if (status == LLMK_DEVICE_LOST) { /* only the trial's own context was lost */
         status = llmk_fail_prefix(LLMK_SELFTEST_FAILED, "the self-test lost its context");
     } else if (status != LLMK_OK && status != LLMK_BUILD_FAILED && status != LLMK_SELFTEST_FAILED) {
-        keep = false; /* perhaps of the moment: for this context only */
-        status = LLMK_SELFTEST_FAILED;
+        keep = false;                /* perhaps of the moment: for this context only */
+        if (status != LLMK_IO_ERROR) /* of LLMK_KERNEL_PATH */
+            status = LLMK_SELFTEST_FAILED;
     }
     const char *reason = status == LLMK_OK ? "" : llmk_error_message();
     if (status != LLMK_OK)
@@ -237,12 +239,13 @@ static const verdict *try_variant(llmk_context *ctx, const llmk_operator *op,
     if (v && keep)
         write_to_disk(ctx, v);
     if (!v)
-        llmk_fail(LLMK_OUT_OF_MEMORY, "out of memory for a verdict");
+        *failure = llmk_fail(LLMK_OUT_OF_MEMORY, "out of memory for a verdict");
     return v;
 }
 
 static const verdict *verdict_of(llmk_context *ctx, const llmk_operator *op,
-                                 const llmk_variant *variant, const void *problem)
+                                 const llmk_variant *variant, const void *problem,
+                                 llmk_status *failure)
 {
     static const verdict trusted = {.status = LLMK_OK, .reason = ""};
     if (ctx->flags & LLMK_CONTEXT_NO_SELFTEST)
@@ -258,7 +261,7 @@ static const verdict *verdict_of(llmk_context *ctx, const llmk_operator *op,
     if (!v)
         v = recall_from_disk(ctx, key);
     if (!v)
-        v = try_variant(ctx, op, variant, problem, key);
+        v = try_variant(ctx, op, variant, problem, key, failure);
     pthread_mutex_unlock(&ctx->trial_lock);
     return v;
 }
@@ -283,9 +286,10 @@ static llmk_status choose(llmk_context *ctx, const llmk_operator *op, const void
         } else if (!v->supports(ctx, problem, &why)) {
             verdict_is = LLMK_VERDICT_UNSUPPORTED;
         } else if (!*chosen) {
-            const verdict *tried = verdict_of(ctx, op, v, problem);
+            llmk_status no_verdict = LLMK_INTERNAL;
+            const verdict *tried = verdict_of(ctx, op, v, problem, &no_verdict);
             if (!tried)
-                return LLMK_OUT_OF_MEMORY;
+                return no_verdict;
             if (tried->status == LLMK_OK) {
                 verdict_is = LLMK_VERDICT_CHOSEN;
                 *chosen = v;
@@ -350,17 +354,28 @@ static llmk_status check_queue(const llmk_operator *op, llmk_context *ctx, cl_co
     return LLMK_OK;
 }
 
-static llmk_status check_events(const llmk_operator *op, const llmk_events *events)
+static llmk_status check_events(const llmk_operator *op, const llmk_context *ctx,
+                                const llmk_events *events)
 {
     if (!events || events->num_wait == 0)
         return LLMK_OK;
     if (!events->wait_list)
         return llmk_fail(LLMK_INVALID_ARGUMENT, "%s: events.wait_list is NULL, num_wait is %u",
                          op->name, events->num_wait);
-    for (cl_uint i = 0; i < events->num_wait; i++)
+    for (cl_uint i = 0; i < events->num_wait; i++) {
+        cl_context owner = NULL;
         if (!events->wait_list[i])
             return llmk_fail(LLMK_INVALID_ARGUMENT, "%s: events.wait_list[%u] is NULL", op->name,
                              i);
+        if (clGetEventInfo(events->wait_list[i], CL_EVENT_CONTEXT, sizeof owner, &owner, NULL) !=
+            CL_SUCCESS)
+            return llmk_fail(LLMK_INVALID_ARGUMENT, "%s: events.wait_list[%u] is not an event",
+                             op->name, i);
+        if (owner != ctx->cl)
+            return llmk_fail(LLMK_INVALID_ARGUMENT,
+                             "%s: events.wait_list[%u] belongs to another OpenCL context", op->name,
+                             i);
+    }
     return LLMK_OK;
 }
 
@@ -395,12 +410,12 @@ llmk_status llmk_launch_variant(const llmk_operator *op, const llmk_variant *var
     return status;
 }
 
-/* Nothing to enqueue, but a caller who wants an event gets one that comes after what it waits for.
- */
+/* Nothing to enqueue, but a caller who wants an event gets one that comes after what it waits for,
+ * and an in-order queue is held back as it is by any call. */
 static llmk_status finish_empty(llmk_context *ctx, cl_command_queue queue,
                                 const llmk_events *events)
 {
-    if (!events || !events->event)
+    if (!events || (!events->event && events->num_wait == 0))
         return LLMK_OK;
     const cl_int err = clEnqueueMarkerWithWaitList(
         queue, events->num_wait, events->num_wait ? events->wait_list : NULL, events->event);
@@ -414,7 +429,7 @@ llmk_status llmk_operate(const llmk_operator *op, llmk_context *ctx, cl_command_
     const llmk_variant *variant = NULL;
     LLMK_TRY(llmk_context_usable(ctx));
     LLMK_TRY(check_queue(op, ctx, queue));
-    LLMK_TRY(check_events(op, events));
+    LLMK_TRY(check_events(op, ctx, events));
     LLMK_TRY(check_problem(op, ctx, args, false, &problem));
     if (op->is_empty(&problem))
         return finish_empty(ctx, queue, events);
@@ -463,5 +478,7 @@ llmk_status llmk_explain(llmk_context *ctx, llmk_op id, const void *args,
     const llmk_status status =
         choose(ctx, op, &problem, &chosen, capacity ? variants : &unused, capacity);
     /* That nothing serves the call is an answer here, not an error. */
-    return status == LLMK_OUT_OF_MEMORY ? status : LLMK_OK;
+    const bool answered = chosen || status == LLMK_NO_VARIANT || status == LLMK_BUILD_FAILED ||
+                          status == LLMK_SELFTEST_FAILED || status == LLMK_IO_ERROR;
+    return answered ? LLMK_OK : status;
 }

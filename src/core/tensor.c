@@ -149,22 +149,25 @@ static void fold_rows(llmk_view *v, const uint64_t stride[4])
     v->rows.s0 = s[0];
     v->rows.s1 = s[1];
     v->rows.s2 = s[2];
-    v->rows.inner = stride[v->rank - 1];
+    v->rows.inner = v->ncols > 1 ? stride[v->rank - 1] : 1; /* one column's stride says nothing */
     v->simple = n <= 1;
-    v->unit = v->rows.inner == 1 || v->ncols <= 1;
+    v->unit = v->rows.inner == 1;
 }
 
-/* The power of two that every row's byte address is a multiple of. */
-static uint32_t find_align(const llmk_checker *c, const llmk_view *v, uint64_t offset,
-                           const void *host_pointer, uint64_t bits)
+static uint32_t lowest_bit(uint64_t bits)
 {
-    uint64_t all = MAX_ALIGN | offset | (uintptr_t)host_pointer;
-    if (c->ctx->caps.base_align > 0)
-        all |= c->ctx->caps.base_align;
+    return (uint32_t)(bits & (~bits + 1));
+}
+
+/* The powers of two that the byte address of the first row, and of every row, is a multiple of. */
+static void find_align(const llmk_checker *c, llmk_view *v, const void *host_pointer, uint64_t bits)
+{
+    uint64_t all = MAX_ALIGN | v->begin | (uintptr_t)host_pointer | c->ctx->caps.base_align;
+    v->first_align = lowest_bit(all);
     const uint64_t steps[3] = {v->rows.s0, v->rows.s1, v->rows.s2};
     for (int i = 0; i < 3; i++)
         all |= steps[i] * bits / 8;
-    return (uint32_t)(all & (~all + 1));
+    v->align = lowest_bit(all);
 }
 
 static bool check_buffer(llmk_checker *c, const char *name, const llmk_tensor *t, llmk_view *v,
@@ -293,6 +296,8 @@ static void check_tensor(llmk_checker *c, const char *name, const llmk_tensor *t
         return;
     }
     const void *host_pointer = NULL;
+    v->begin = t->offset; /* in a dry run too: the alignment decides about what is built */
+    v->end = end;
     if (t->buffer && !check_buffer(c, name, t, v, end, &host_pointer))
         return;
     if (v->count > 0) {
@@ -302,7 +307,7 @@ static void check_tensor(llmk_checker *c, const char *name, const llmk_tensor *t
         v->simple = v->unit = true;
     }
     v->rows.offset = t->offset * 8 / bits;
-    v->align = find_align(c, v, v->begin, host_pointer, bits);
+    find_align(c, v, host_pointer, bits);
     if (c->count == LLMK_MAX_VIEWS) {
         fail(c, LLMK_INTERNAL, "too many tensors");
         return;
@@ -478,5 +483,6 @@ void llmk_views_flatten(llmk_view *const *views, size_t count)
         v->ncols = v->count;
         v->nrows = v->count > 0 ? 1 : 0;
         v->rows.s0 = 0;
+        v->align = v->first_align;
     }
 }

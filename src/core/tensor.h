@@ -23,11 +23,12 @@ typedef struct llmk_rows {
 /* A checked tensor, folded to rows x cols. */
 typedef struct llmk_view {
     bool present;
-    bool unit;   /* innermost stride 1, or at most one column */
+    bool unit;   /* innermost stride 1; so it is where there is but one column */
     bool simple; /* one row stride: rows.n1 == rows.n2 == 1 */
     uint32_t
         align; /* largest power of two, at most 256, that divides the byte address of every row */
-    cl_mem buffer; /* NULL in a dry run */
+    uint32_t first_align; /* that of the first row alone */
+    cl_mem buffer;        /* NULL in a dry run */
     llmk_dtype dtype;
     uint64_t count; /* elements: rows * cols */
     uint64_t nrows, ncols;

@@ -165,14 +165,16 @@ void llmk_trial_compare(llmk_trial *t, const char *name, const llmk_tensor *tens
 }
 
 llmk_status llmk_trial_of(llmk_context *ctx, const llmk_operator *op, const llmk_variant *variant,
-                          const void *problem)
+                          const void *problem, bool *ran)
 {
     llmk_trial t = {.op = op, .variant = variant, .status = LLMK_OK};
+    *ran = false;
     LLMK_TRY(llmk_context_trial(ctx, &t.ctx));
     cl_int err;
     t.queue = clCreateCommandQueue(t.ctx->cl, t.ctx->caps.device, 0, &err);
     if (!t.queue)
         return llmk_fail_cl(t.ctx, err, "clCreateCommandQueue");
+    *ran = true;
     const llmk_status status = op->self_test(&t, problem);
     trial_fail(&t, status);
     clFinish(t.queue);

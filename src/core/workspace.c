@@ -76,7 +76,7 @@ llmk_status llmk_workspace_begin(llmk_workspace *w, cl_command_queue queue, bool
     pthread_mutex_lock(&w->lock);
     bool busy = false;
     if (w->last && !(in_order && w->queue == queue)) {
-        cl_int state = CL_COMPLETE;
+        cl_int state = CL_QUEUED; /* where the driver does not tell */
         clGetEventInfo(w->last, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL);
         busy = state > CL_COMPLETE; /* negative: it ended with an error */
     }

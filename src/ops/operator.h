@@ -41,7 +41,7 @@ llmk_kernel llmk_kernel_open(llmk_launch *launch, const char *file, const char *
                              const char *name);
 /* Arguments, in the kernel's order. */
 void llmk_arg_view(llmk_kernel *k, const llmk_view *view); /* buffer, then its llmk_rows; absent:
-                                                              NULL and zeros */
+                                                              NULL and one row at 0 */
 void llmk_arg_buffer(llmk_kernel *k, cl_mem buffer);       /* may be NULL */
 void llmk_arg_u64(llmk_kernel *k, uint64_t value);         /* ulong */
 void llmk_arg_u32(llmk_kernel *k, uint32_t value);         /* uint */
@@ -128,9 +128,9 @@ struct llmk_trial {
 };
 
 /* Runs `op`'s self-test of a variant in a context of its own kind; the status and the error text
- * say how it went. Hold ctx->trial_lock. */
+ * say how it went. `*ran` is false where it did not come to that. Hold ctx->trial_lock. */
 llmk_status llmk_trial_of(llmk_context *ctx, const llmk_operator *op, const llmk_variant *variant,
-                          const void *problem);
+                          const void *problem, bool *ran);
 
 /* A matrix of seeded values uniform in [-scale, scale], rounded to dtype (floats only). `*host`
  * (where not NULL) gets the rounded values; they live as long as the trial. */

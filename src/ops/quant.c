@@ -49,6 +49,9 @@ llmk_status llmk_check_quant(llmk_checker *c, const char *x_name, const llmk_ten
     llmk_check_tensor(c, x_name, x, LLMK_FLOATS, x_role, &p->x);
     llmk_check_that(c, p->x.rank == 2, LLMK_INVALID_SHAPE, "%s.rank is %u; expected 2", x_name,
                     p->x.rank);
+    llmk_check_that(c, !llmk_quant_is_int4(scheme) || p->x.ncols % 2 == 0, LLMK_INVALID_SHAPE,
+                    "%s has rows of %llu elements; expected an even number with int4", x_name,
+                    (unsigned long long)p->x.ncols);
     if (c->status == LLMK_OK)
         c->status = llmk_quant_geometry(c->op, scheme, p->x.ncols, group_size, &p->group_size,
                                         &p->row_groups);

@@ -1,0 +1,105 @@
+/* args_table.h - every field of every operator's args struct, for tests that walk them. */
+#ifndef LLMK_TESTS_ARGS_TABLE_H
+#define LLMK_TESTS_ARGS_TABLE_H
+
+#include <llmk/llmk.h>
+
+typedef enum arg_kind {
+    ARG_STRUCT_SIZE,
+    ARG_INPUT,
+    ARG_OUTPUT,
+    ARG_ENUM,
+    ARG_U64,
+    ARG_F32,
+    ARG_FLAGS,
+    ARG_WORKSPACE,
+    ARG_WEIGHTS
+} arg_kind;
+
+typedef struct arg_field {
+    const char *name;
+    size_t offset, size;
+    arg_kind kind;
+} arg_field;
+
+#define ARGS_MAX_FIELDS 16
+#define ARGS_MAX_LINES  8
+
+/* The fields in their order, and lines of cases that between them set every one. */
+typedef struct arg_table {
+    const char *op;
+    size_t size;
+    arg_field fields[ARGS_MAX_FIELDS];
+    const char *lines[ARGS_MAX_LINES];
+} arg_table;
+
+#define ARG(type, member, kind)                                                                    \
+    {                                                                                              \
+#member, offsetof(type, member), sizeof(((type *)0)->member), kind                         \
+    }
+
+/* clang-format off */
+static const arg_table arg_tables[] = {
+#define A llmk_rmsnorm_args
+    {"rmsnorm", sizeof(A),
+     {ARG(A, struct_size, ARG_STRUCT_SIZE), ARG(A, x, ARG_INPUT), ARG(A, weight, ARG_INPUT),
+      ARG(A, residual, ARG_INPUT), ARG(A, sum, ARG_OUTPUT), ARG(A, y, ARG_OUTPUT),
+      ARG(A, eps, ARG_F32), ARG(A, flags, ARG_FLAGS)},
+     {"h=24 rows=3 r=f16 s=f16 gap=8", "h=9 rows=2 w=none pad=1", "h=8 rank1",
+      "h=16 rows=3 r=f16 s=f16 sover=residual over=x", "h=8 d0=2 d1=3 rows=2 hole=8 s=f32",
+      "rows=0 h=8"}},
+#undef A
+#define A llmk_gated_activation_args
+    {"gated_activation", sizeof(A),
+     {ARG(A, struct_size, ARG_STRUCT_SIZE), ARG(A, activation, ARG_ENUM), ARG(A, layout, ARG_ENUM),
+      ARG(A, gate, ARG_INPUT), ARG(A, up, ARG_INPUT), ARG(A, gate_bias, ARG_INPUT),
+      ARG(A, up_bias, ARG_INPUT), ARG(A, y, ARG_OUTPUT), ARG(A, limit, ARG_F32),
+      ARG(A, alpha, ARG_F32), ARG(A, flags, ARG_FLAGS)},
+     {"d=24 rows=3 gb=f16 ub=f32 gap=8", "d=8 rows=2 layout=packed gb=f16",
+      "d=9 rows=3 layout=interleaved act=clamped limit=5 alpha=1.5",
+      "d=16 rows=2 over=gate act=gelu_erf", "rank1 d=40", "rows=0 d=8"}},
+#undef A
+#define A llmk_add_args
+    {"add", sizeof(A),
+     {ARG(A, struct_size, ARG_STRUCT_SIZE), ARG(A, a, ARG_INPUT), ARG(A, b, ARG_INPUT),
+      ARG(A, y, ARG_OUTPUT), ARG(A, flags, ARG_FLAGS)},
+     {"cols=24 rows=3 gap=8", "cols=7 rows=2 b=f32", "rank1 cols=40", "cols=16 rows=3 over=b",
+      "cols=1 rows=4", "rows=0 cols=8"}},
+#undef A
+#define A llmk_quantize_args
+    {"quantize", sizeof(A),
+     {ARG(A, struct_size, ARG_STRUCT_SIZE), ARG(A, scheme, ARG_ENUM), ARG(A, group_size, ARG_U64),
+      ARG(A, x, ARG_INPUT), ARG(A, q, ARG_OUTPUT), ARG(A, scale, ARG_OUTPUT),
+      ARG(A, zero, ARG_OUTPUT), ARG(A, workspace, ARG_WORKSPACE), ARG(A, flags, ARG_FLAGS)},
+     {"scheme=int8-tensor n=3 k=24", "scheme=int8-channel n=3 k=24 stride=32",
+      "scheme=int4-symmetric n=3 k=40 g=16", "scheme=int4-asymmetric n=2 k=32 g=8 scale_inner=2",
+      "scheme=int8-channel n=0 k=8"}},
+#undef A
+#define A llmk_dequantize_args
+    {"dequantize", sizeof(A),
+     {ARG(A, struct_size, ARG_STRUCT_SIZE), ARG(A, scheme, ARG_ENUM), ARG(A, group_size, ARG_U64),
+      ARG(A, q, ARG_INPUT), ARG(A, scale, ARG_INPUT), ARG(A, zero, ARG_INPUT),
+      ARG(A, y, ARG_OUTPUT), ARG(A, flags, ARG_FLAGS)},
+     {"scheme=int8-tensor n=3 k=24", "scheme=int8-channel n=3 k=24 stride=32",
+      "scheme=int4-symmetric n=3 k=40 g=16", "scheme=int4-asymmetric n=2 k=32 g=8 scale_inner=2",
+      "scheme=int8-channel n=0 k=8"}},
+#undef A
+#define A llmk_error_report_args
+    {"error_report", sizeof(A),
+     {ARG(A, struct_size, ARG_STRUCT_SIZE), ARG(A, reference, ARG_INPUT),
+      ARG(A, approximation, ARG_INPUT), ARG(A, report, ARG_OUTPUT),
+      ARG(A, workspace, ARG_WORKSPACE), ARG(A, flags, ARG_FLAGS)},
+     {"n=3 k=24", "b=2 n=3 k=7 a_stride=9", "n=2 k=16 inner=2 report_inner=2"}},
+#undef A
+#define A llmk_linear_args
+    {"linear", sizeof(A),
+     {ARG(A, struct_size, ARG_STRUCT_SIZE), ARG(A, x, ARG_INPUT), ARG(A, weights, ARG_WEIGHTS),
+      ARG(A, bias, ARG_INPUT), ARG(A, residual, ARG_INPUT), ARG(A, y, ARG_OUTPUT),
+      ARG(A, flags, ARG_FLAGS)},
+     {"m=3 n=12 k=32 w=q4_0 bias=f32 residual=f16", "m=2 n=8 k=24 xgap=8 ygap=4",
+      "m=4 batch=2 n=8 k=16 w=w8 residual=f16 inplace", "m=0 n=8 k=16"}},
+#undef A
+};
+/* clang-format on */
+
+#endif

@@ -1,0 +1,469 @@
+/* test_core.c - the public interface around the operators: statuses, error texts, devices,
+ * contexts and their options, workspaces. */
+#include "core/core.h"
+#include "llmk_cmocka.h"
+#include "support/calls.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+/* ---- Statuses ---- */
+
+/* The values are a promise to programs that were compiled with an older header. */
+static void test_pinned_values(void **state)
+{
+    (void)state;
+    static const struct {
+        int value;
+        llmk_status status;
+        const char *name;
+    } cases[] = {
+        {0, LLMK_OK, "LLMK_OK"},
+        {10, LLMK_INVALID_ARGUMENT, "LLMK_INVALID_ARGUMENT"},
+        {11, LLMK_INVALID_SHAPE, "LLMK_INVALID_SHAPE"},
+        {12, LLMK_INVALID_DTYPE, "LLMK_INVALID_DTYPE"},
+        {13, LLMK_INVALID_STRIDE, "LLMK_INVALID_STRIDE"},
+        {14, LLMK_BUFFER_TOO_SMALL, "LLMK_BUFFER_TOO_SMALL"},
+        {15, LLMK_OVERLAP, "LLMK_OVERLAP"},
+        {16, LLMK_INVALID_QUEUE, "LLMK_INVALID_QUEUE"},
+        {17, LLMK_INVALID_BUFFER, "LLMK_INVALID_BUFFER"},
+        {20, LLMK_BUSY, "LLMK_BUSY"},
+        {30, LLMK_UNSUPPORTED, "LLMK_UNSUPPORTED"},
+        {31, LLMK_NO_DEVICE, "LLMK_NO_DEVICE"},
+        {32, LLMK_NO_VARIANT, "LLMK_NO_VARIANT"},
+        {33, LLMK_BUILD_FAILED, "LLMK_BUILD_FAILED"},
+        {34, LLMK_SELFTEST_FAILED, "LLMK_SELFTEST_FAILED"},
+        {40, LLMK_OUT_OF_MEMORY, "LLMK_OUT_OF_MEMORY"},
+        {41, LLMK_OUT_OF_DEVICE_MEMORY, "LLMK_OUT_OF_DEVICE_MEMORY"},
+        {50, LLMK_DEVICE_LOST, "LLMK_DEVICE_LOST"},
+        {51, LLMK_OPENCL_ERROR, "LLMK_OPENCL_ERROR"},
+        {60, LLMK_IO_ERROR, "LLMK_IO_ERROR"},
+        {61, LLMK_CORRUPT_DATA, "LLMK_CORRUPT_DATA"},
+        {90, LLMK_INTERNAL, "LLMK_INTERNAL"},
+    };
+    size_t next = 0;
+    for (int value = -2; value < 300; value++) {
+        const bool known = next < LLMK_COUNT(cases) && cases[next].value == value;
+        assert_string_equal(llmk_status_string((llmk_status)value),
+                            known ? cases[next].name : "LLMK_UNKNOWN_STATUS");
+        if (known)
+            assert_int_equal(cases[next++].status, value);
+    }
+    assert_int_equal(next, LLMK_COUNT(cases));
+    assert_string_equal(llmk_status_string((llmk_status)INT32_MIN), "LLMK_UNKNOWN_STATUS");
+    const int dtypes[] = {LLMK_DTYPE_NONE, LLMK_F32, LLMK_F16, LLMK_BF16,     LLMK_I8,
+                          LLMK_I32,        LLMK_U8,  LLMK_U4,  LLMK_FP8_E4M3, LLMK_FP8_E5M2};
+    const uint32_t bits[] = {0, 32, 16, 16, 8, 32, 8, 4, 8, 8};
+    for (int i = -2; i < 20; i++) {
+        const bool known = i >= 0 && i < (int)LLMK_COUNT(dtypes);
+        if (known)
+            assert_int_equal(dtypes[i], i);
+        assert_int_equal(llmk_dtype_bits((llmk_dtype)i), known ? bits[i] : 0);
+        assert_true((strcmp(llmk_dtype_name((llmk_dtype)i), "?") == 0) == !known);
+    }
+}
+
+static void test_cl_errors(void **state)
+{
+    (void)state;
+    static const struct {
+        cl_int code;
+        llmk_status status;
+    } cases[] = {
+        {CL_DEVICE_NOT_AVAILABLE, LLMK_DEVICE_LOST},
+        {-9999, LLMK_DEVICE_LOST},
+        {CL_MEM_OBJECT_ALLOCATION_FAILURE, LLMK_OUT_OF_DEVICE_MEMORY},
+        {CL_INVALID_BUFFER_SIZE,
+         LLMK_OUT_OF_DEVICE_MEMORY}, /* -61: more than one allocation may be */
+        {CL_OUT_OF_HOST_MEMORY, LLMK_OUT_OF_MEMORY},
+        {CL_OUT_OF_RESOURCES, LLMK_OPENCL_ERROR},
+        {CL_INVALID_VALUE, LLMK_OPENCL_ERROR},
+        {-4242, LLMK_OPENCL_ERROR},
+    };
+    for (size_t i = 0; i < LLMK_COUNT(cases); i++) {
+        char code[16];
+        assert_int_equal(llmk_fail_cl(NULL, cases[i].code, "clFrobnicate"), cases[i].status);
+        snprintf(code, sizeof code, "(%d)", (int)cases[i].code);
+        assert_non_null(strstr(llmk_error_message(), "clFrobnicate"));
+        assert_non_null(strstr(llmk_error_message(), code));
+    }
+}
+
+/* ---- Error texts ---- */
+
+static void *fail_elsewhere(void *unused)
+{
+    (void)unused;
+    const bool fresh = strcmp(llmk_error_message(), "") == 0;
+    llmk_context_create(NULL, NULL);
+    llmk_prepare(NULL, LLMK_OP_ADD, NULL);
+    return (void *)(uintptr_t)(fresh && strstr(llmk_error_message(), "ctx"));
+}
+
+static void test_error_texts(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    void *right = NULL;
+    assert_int_equal(llmk_device_list(NULL, 0, NULL), LLMK_INVALID_ARGUMENT);
+    char mine[256];
+    snprintf(mine, sizeof mine, "%s", llmk_error_message());
+    assert_non_null(strstr(mine, "count"));
+    assert_int_equal(pthread_create(&thread, NULL, fail_elsewhere, NULL), 0);
+    assert_int_equal(pthread_join(thread, &right), 0);
+    assert_non_null(right);
+    assert_string_equal(llmk_error_message(), mine);
+
+    /* A text may be made of the text before it, and one too long is cut. */
+    static char long_text[20000];
+    memset(long_text, 'x', sizeof long_text - 1);
+    llmk_fail(LLMK_INTERNAL, "inner");
+    llmk_fail_prefix(LLMK_INTERNAL, "outer %d", 1);
+    llmk_fail(LLMK_INTERNAL, "%s", llmk_error_message());
+    assert_string_equal(llmk_error_message(), "outer 1: inner");
+    llmk_fail_prefix(LLMK_INTERNAL, "%s", long_text);
+    llmk_fail(LLMK_INTERNAL, "%s", long_text);
+    assert_in_range(strlen(llmk_error_message()), 4096, 16384);
+}
+
+/* ---- Devices ---- */
+
+static void test_device_list(void **state)
+{
+    (void)state;
+    size_t count = 99, again = 0;
+    assert_int_equal(llmk_device_list(NULL, 0, &count), LLMK_OK);
+    assert_in_range(count, 1, 64);
+    assert_int_equal(llmk_device_list(NULL, 1, &again), LLMK_INVALID_ARGUMENT);
+    llmk_device_info infos[66];
+    memset(infos, 0x5a, sizeof infos);
+    infos[0].struct_size = sizeof infos[0];
+    assert_int_equal(llmk_device_list(infos, 65, &again), LLMK_OK);
+    assert_int_equal(again, count);
+    for (size_t i = 0; i < count; i++) {
+        assert_int_equal(infos[i].struct_size, sizeof infos[i]);
+        assert_non_null(infos[i].device_id);
+        assert_true(infos[i].name[0] && infos[i].platform[0] && infos[i].version[0]);
+        assert_true(infos[i].max_work_group >= 1 && infos[i].global_bytes > 0);
+        assert_int_equal(infos[i].subgroup_size, 0); /* not probed */
+    }
+    const unsigned char *next = (const unsigned char *)&infos[count];
+    for (size_t i = 0; i < sizeof infos[0]; i++)
+        assert_int_equal(next[i], 0x5a); /* no more than there are */
+    infos[0].struct_size = sizeof infos[0];
+    memset(&infos[1], 0x5a, sizeof infos[1]);
+    assert_int_equal(llmk_device_list(infos, 1, &again), LLMK_OK);
+    assert_int_equal(*(const unsigned char *)&infos[1], 0x5a);
+    const size_t sizes[] = {0, 8, sizeof infos[0] - 1, sizeof infos[0] + 1, SIZE_MAX};
+    for (size_t i = 0; i < LLMK_COUNT(sizes); i++) {
+        infos[0].struct_size = sizes[i];
+        assert_int_equal(llmk_device_list(infos, 65, &again), LLMK_INVALID_ARGUMENT);
+        assert_non_null(strstr(llmk_error_message(), "struct_size"));
+    }
+}
+
+/* ---- Context options ---- */
+
+static llmk_status try_options(const llmk_context_options *options)
+{
+    llmk_context *ctx = (llmk_context *)(uintptr_t)1;
+    const llmk_status status = llmk_context_create(options, &ctx);
+    assert_true((status == LLMK_OK) == (ctx != NULL)); /* NULL on failure */
+    llmk_context_free(ctx);
+    return status;
+}
+
+static void assert_refused(const llmk_context_options *options, llmk_status status,
+                           const char *word)
+{
+    assert_int_equal(try_options(options), status);
+    if (!strstr(llmk_error_message(), word))
+        fail_msg("\"%s\" is not in: %s", word, llmk_error_message());
+}
+
+static void test_options(void **state)
+{
+    (void)state;
+    assert_int_equal(llmk_context_create(NULL, NULL), LLMK_INVALID_ARGUMENT);
+    llmk_context_options o = LLMK_INIT(llmk_context_options);
+    assert_int_equal(try_options(NULL), LLMK_OK);
+    assert_int_equal(try_options(&o), LLMK_OK);
+    const size_t bad_sizes[] = {0, 1, sizeof o - 1, (size_t)1 << 20, SIZE_MAX};
+    for (size_t i = 0; i < LLMK_COUNT(bad_sizes); i++) {
+        o.struct_size = bad_sizes[i];
+        assert_refused(&o, LLMK_INVALID_ARGUMENT, "struct_size");
+    }
+    struct {
+        llmk_context_options o;
+        unsigned char later[16];
+    } newer = {.o = {.struct_size = sizeof newer}};
+    assert_int_equal(try_options(&newer.o), LLMK_OK);
+    newer.later[15] = 1;
+    assert_refused(&newer.o, LLMK_UNSUPPORTED, "struct_size");
+
+    o = LLMK_INIT(llmk_context_options);
+    for (uint32_t bit = 0; bit < 32; bit++) {
+        o.flags = (uint32_t)1 << bit;
+        if (o.flags != LLMK_CONTEXT_NO_SELFTEST)
+            assert_refused(&o, LLMK_INVALID_ARGUMENT, "flags");
+    }
+    o.flags = 0;
+    const int bad_levels[] = {-1, LLMK_LOG_DEBUG + 1, INT32_MAX, INT32_MIN};
+    for (size_t i = 0; i < LLMK_COUNT(bad_levels); i++) {
+        o.log_level = (llmk_log_level)bad_levels[i];
+        assert_refused(&o, LLMK_INVALID_ARGUMENT, "log_level");
+    }
+}
+
+static void test_forced_variants(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        const char *word; /* NULL: fine */
+    } cases[] = {
+        {"", NULL},
+        {"add:ref", NULL},
+        {"add:ref,linear:ref", NULL},
+        {"add:ref,add:portable", NULL},
+        {"add", "OP:NAME"},
+        {"add:", "OP:NAME"},
+        {":ref", "OP:NAME"},
+        {":", "OP:NAME"},
+        {",", "OP:NAME"},
+        {"add:ref:more", "OP:NAME"},
+        {"add:ref,,linear:ref", "OP:NAME"},
+        {"add:ref;linear:ref", "OP:NAME"},
+        {"add:ref linear", "no variant \"ref linear\""},
+        {"add : ref", "no operator \"add \""},
+        {"multiply:ref", "no operator \"multiply\""},
+        {"ADD:ref", "no operator \"ADD\""},
+        {"add:fastest", "it has "},
+        {"add:%s%n%x", "no variant"},
+        {"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa:ref",
+         "OP:NAME"},
+    };
+    for (size_t i = 0; i < LLMK_COUNT(cases); i++) {
+        llmk_context_options o = LLMK_INIT(llmk_context_options);
+        o.variant = cases[i].text;
+        if (cases[i].word)
+            assert_refused(&o, LLMK_INVALID_ARGUMENT, cases[i].word);
+        else
+            assert_int_equal(try_options(&o), LLMK_OK);
+    }
+}
+
+/* A forced variant that cannot serve the call: not another in its stead. */
+static void test_forced_variant_cannot(void **state)
+{
+    (void)state;
+    char text[CALL_TEXT];
+    llmk_context *ctx;
+    llmk_context_options o = LLMK_INIT(llmk_context_options);
+    o.variant = "quantize:portable";
+    assert_int_equal(llmk_context_create(&o, &ctx), LLMK_OK);
+    /* portable wants unit strides */
+    const char *line = "quantize scheme=int8-channel n=3 k=8 inner=2";
+    assert_int_equal(call_and_check(ctx, line, text), LLMK_NO_VARIANT);
+    assert_non_null(strstr(text, "quantize: no variant but the forced portable serves this call"));
+    assert_int_equal(call_and_check(ctx, "add cols=8", text), LLMK_OK);
+    llmk_context_free(ctx);
+}
+
+static void test_callers_context(void **state)
+{
+    (void)state;
+    llmk_context *own;
+    assert_int_equal(llmk_context_create(NULL, &own), LLMK_OK);
+    cl_device_id device = llmk_context_cl_device(own);
+    cl_context cl = clCreateContext(NULL, 1, &device, NULL, NULL, NULL);
+    assert_non_null(cl);
+    llmk_context_options o = LLMK_INIT(llmk_context_options);
+    o.cl_context = cl;
+    assert_refused(&o, LLMK_INVALID_ARGUMENT, "options.device is NULL");
+    o.device = device;
+    llmk_context *ctx;
+    assert_int_equal(llmk_context_create(&o, &ctx), LLMK_OK);
+    assert_ptr_equal(llmk_context_cl_context(ctx), cl);
+    assert_ptr_equal(llmk_context_cl_device(ctx), device);
+    char text[CALL_TEXT];
+    assert_int_equal(call_and_check(ctx, "add cols=24 rows=3", text), LLMK_OK);
+    /* The library holds its own reference, and gives it back. */
+    cl_uint references = 0;
+    clReleaseContext(cl);
+    assert_int_equal(call_and_check(ctx, "rmsnorm h=24 rows=3", text), LLMK_OK);
+    clRetainContext(cl);
+    llmk_context_free(ctx);
+    clGetContextInfo(cl, CL_CONTEXT_REFERENCE_COUNT, sizeof references, &references, NULL);
+    assert_int_equal(references, 1);
+
+    /* A device that is not one of the context's: here, a part of it. */
+    const cl_device_partition_property by_one[] = {CL_DEVICE_PARTITION_EQUALLY, 1, 0};
+    cl_device_id part[64];
+    cl_uint parts = 0;
+    if (clCreateSubDevices(device, by_one, LLMK_COUNT(part), part, &parts) == CL_SUCCESS) {
+        o.device = part[0];
+        assert_refused(&o, LLMK_INVALID_ARGUMENT, "not a device of options.cl_context");
+        for (cl_uint i = 0; i < parts; i++)
+            clReleaseDevice(part[i]);
+    }
+    clReleaseContext(cl);
+    llmk_context_free(own);
+}
+
+static void test_infos(void **state)
+{
+    (void)state;
+    llmk_context *ctx;
+    assert_int_equal(llmk_context_create(NULL, &ctx), LLMK_OK);
+    llmk_device_info device = LLMK_INIT(llmk_device_info);
+    llmk_cache_info cache = LLMK_INIT(llmk_cache_info);
+    assert_int_equal(llmk_context_device_info(ctx, &device), LLMK_OK);
+    assert_ptr_equal(device.device_id, llmk_context_cl_device(ctx));
+    assert_int_equal(llmk_context_cache_info(ctx, &cache), LLMK_OK);
+    assert_int_equal(llmk_context_device_info(ctx, NULL), LLMK_INVALID_ARGUMENT);
+    assert_int_equal(llmk_context_cache_info(ctx, NULL), LLMK_INVALID_ARGUMENT);
+    assert_int_equal(llmk_context_device_info(NULL, &device), LLMK_INVALID_ARGUMENT);
+    assert_int_equal(llmk_context_cache_info(NULL, &cache), LLMK_INVALID_ARGUMENT);
+    device.struct_size = 1;
+    cache.struct_size = 1;
+    assert_int_equal(llmk_context_device_info(ctx, &device), LLMK_INVALID_ARGUMENT);
+    assert_int_equal(llmk_context_cache_info(ctx, &cache), LLMK_INVALID_ARGUMENT);
+    assert_int_equal(llmk_context_set_profiler(NULL, NULL, NULL), LLMK_INVALID_ARGUMENT);
+    assert_null(llmk_context_cl_context(NULL));
+    assert_null(llmk_context_cl_device(NULL));
+    llmk_context_free(ctx);
+    llmk_context_free(NULL);
+}
+
+/* ---- The callback ---- */
+
+typedef struct level_counts {
+    unsigned of[LLMK_LOG_DEBUG + 1];
+    unsigned newlines;
+} level_counts;
+
+static void count_level(void *user, llmk_log_level level, const char *message)
+{
+    level_counts *counts = user;
+    counts->of[level]++;
+    counts->newlines += strpbrk(message, "\r\n") != NULL;
+}
+
+static void test_callback_levels(void **state)
+{
+    (void)state;
+    for (int level = LLMK_LOG_NONE; level <= LLMK_LOG_DEBUG; level++) {
+        level_counts counts = {{0}, 0};
+        llmk_context_options o = LLMK_INIT(llmk_context_options);
+        o.log = count_level;
+        o.log_user = &counts;
+        o.log_level = (llmk_log_level)level;
+        o.cache_dir = "off";
+        llmk_context *ctx;
+        char text[CALL_TEXT];
+        assert_int_equal(llmk_context_create(&o, &ctx), LLMK_OK);
+        assert_int_equal(call_and_check(ctx, "add cols=24 rows=3", text), LLMK_OK);
+        llmk_log_write(&ctx->log, LLMK_LOG_ERROR, "an error\nof two lines");
+        llmk_log_write(&ctx->log, LLMK_LOG_WARN, "%s", "a warning");
+        llmk_context_free(ctx);
+        assert_int_equal(counts.newlines, 0);
+        assert_int_equal(counts.of[LLMK_LOG_ERROR], 1);
+        /* None: the default, errors and warnings. */
+        assert_int_equal(counts.of[LLMK_LOG_WARN], level == LLMK_LOG_ERROR ? 0 : 1);
+        assert_true((counts.of[LLMK_LOG_INFO] > 0) == (level >= LLMK_LOG_INFO));
+        assert_true((counts.of[LLMK_LOG_DEBUG] > 0) == (level >= LLMK_LOG_DEBUG));
+    }
+}
+
+/* ---- Workspaces, weights and the context that they hold ---- */
+
+static void test_lifetimes(void **state)
+{
+    (void)state;
+    llmk_context *ctx;
+    llmk_workspace *w, *none;
+    llmk_weights *weights;
+    assert_int_equal(llmk_context_create(NULL, &ctx), LLMK_OK);
+    assert_int_equal(llmk_workspace_create(NULL, 8, &w), LLMK_INVALID_ARGUMENT);
+    assert_null(w);
+    assert_int_equal(llmk_workspace_create(ctx, 8, NULL), LLMK_INVALID_ARGUMENT);
+    assert_int_equal(llmk_workspace_create(ctx, UINT64_MAX, &w), LLMK_OUT_OF_DEVICE_MEMORY);
+    assert_null(w);
+    assert_int_equal(llmk_workspace_create(ctx, 0, &none), LLMK_OK);
+    assert_int_equal(llmk_workspace_create(ctx, 100, &w), LLMK_OK);
+    assert_int_equal(llmk_workspace_bytes(w), 100);
+    assert_int_equal(llmk_workspace_bytes(none), 0);
+    assert_int_equal(llmk_workspace_bytes(NULL), 0);
+    static const float data[64];
+    llmk_weights_desc desc = LLMK_INIT(llmk_weights_desc);
+    desc.format = LLMK_FORMAT_F32;
+    desc.n = desc.k = 8;
+    desc.data = (llmk_source){.host = data, .size = sizeof data};
+    assert_int_equal(llmk_weights_create(ctx, &desc, &weights), LLMK_OK);
+    llmk_context_free(ctx);
+    llmk_weights_info info = LLMK_INIT(llmk_weights_info);
+    assert_int_equal(llmk_weights_get_info(weights, &info), LLMK_OK);
+    llmk_workspace_free(none);
+    llmk_weights_free(weights);
+    llmk_workspace_free(w); /* the last reference */
+    llmk_workspace_free(NULL);
+    llmk_weights_free(NULL);
+}
+
+/* The loss of the device sticks to its context, and to no other. */
+static void test_device_lost(void **state)
+{
+    (void)state;
+    llmk_context *ctx, *other;
+    char text[CALL_TEXT];
+    assert_int_equal(llmk_context_create(NULL, &ctx), LLMK_OK);
+    assert_int_equal(llmk_context_create(NULL, &other), LLMK_OK);
+    assert_int_equal(llmk_fail_cl(ctx, CL_DEVICE_NOT_AVAILABLE, "clFinish"), LLMK_DEVICE_LOST);
+    llmk_workspace *w;
+    llmk_device_info info = LLMK_INIT(llmk_device_info);
+    llmk_add_args args = LLMK_INIT(llmk_add_args);
+    size_t count;
+    assert_int_equal(call_and_check(ctx, "add cols=8", text), LLMK_DEVICE_LOST);
+    assert_int_equal(llmk_workspace_create(ctx, 8, &w), LLMK_DEVICE_LOST);
+    assert_int_equal(llmk_context_device_info(ctx, &info), LLMK_DEVICE_LOST);
+    assert_int_equal(llmk_prepare(ctx, LLMK_OP_ADD, &args), LLMK_DEVICE_LOST);
+    assert_int_equal(llmk_explain(ctx, LLMK_OP_ADD, &args, NULL, 0, &count), LLMK_DEVICE_LOST);
+    assert_int_equal(call_and_check(other, "add cols=8", text), LLMK_OK);
+    llmk_context_free(ctx);
+    llmk_context_free(other);
+}
+
+static void test_version(void **state)
+{
+    (void)state;
+    char text[32];
+    assert_int_equal(llmk_version(),
+                     LLMK_VERSION_MAJOR * 1000000 + LLMK_VERSION_MINOR * 1000 + LLMK_VERSION_PATCH);
+    snprintf(text, sizeof text, "%d.%d.%d", LLMK_VERSION_MAJOR, LLMK_VERSION_MINOR,
+             LLMK_VERSION_PATCH);
+    assert_non_null(strstr(llmk_build_info(), text));
+    assert_null(strchr(llmk_build_info(), '\n'));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pinned_values),
+        cmocka_unit_test(test_cl_errors),
+        cmocka_unit_test(test_error_texts),
+        cmocka_unit_test(test_device_list),
+        cmocka_unit_test(test_options),
+        cmocka_unit_test(test_forced_variants),
+        cmocka_unit_test(test_forced_variant_cannot),
+        cmocka_unit_test(test_callers_context),
+        cmocka_unit_test(test_infos),
+        cmocka_unit_test(test_callback_levels),
+        cmocka_unit_test(test_lifetimes),
+        cmocka_unit_test(test_device_lost),
+        cmocka_unit_test(test_version),
+    };
+    unsetenv("LLMK_VARIANT");
+    unsetenv("LLMK_LOG");
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,442 @@
+/* test_faults.c - every OpenCL call and every allocation of the library fails once, the first time
+ * it is made, the second, and so on: the right status, nothing leaks, and the next call is as good
+ * as ever, unless the device is lost.
+ *
+ * The linker replaces the functions of test_faults.wrap by those here. */
+#include "cases/case_internal.h"
+#include "core/core.h"
+#include "llmk_cmocka.h"
+#include "support/calls.h"
+
+#include <stdlib.h>
+
+/* How the next n to try follows from n: the quick tier leaves some out. */
+#ifndef NEXT
+#define NEXT(n) ((n) + 1 + (n) / 6)
+#endif
+
+/* ---- Faults ---- */
+
+#define CALLS(X)                                                                                   \
+    X(malloc)                                                                                      \
+    X(calloc)                                                                                      \
+    X(realloc)                                                                                     \
+    X(strdup)                                                                                      \
+    X(clGetPlatformIDs)                                                                            \
+    X(clGetDeviceIDs)                                                                              \
+    X(clGetDeviceInfo)                                                                             \
+    X(clGetMemObjectInfo)                                                                          \
+    X(clGetCommandQueueInfo)                                                                       \
+    X(clGetEventInfo)                                                                              \
+    X(clCreateContext)                                                                             \
+    X(clCreateCommandQueue)                                                                        \
+    X(clCreateBuffer)                                                                              \
+    X(clCreateProgramWithSource)                                                                   \
+    X(clBuildProgram)                                                                              \
+    X(clCreateKernel)                                                                              \
+    X(clSetKernelArg)                                                                              \
+    X(clEnqueueNDRangeKernel)                                                                      \
+    X(clEnqueueReadBuffer)                                                                         \
+    X(clEnqueueWriteBuffer)                                                                        \
+    X(clEnqueueMarkerWithWaitList)                                                                 \
+    X(clSetEventCallback)                                                                          \
+    X(clFinish)
+
+#define CALL_ENUM(name) CALL_##name,
+#define CALL_NAME(name) #name,
+typedef enum call { CALLS(CALL_ENUM) CALL_COUNT } call;
+static const char *const call_names[] = {CALLS(CALL_NAME)};
+
+static struct {
+    call which;
+    unsigned at, seen; /* the at-th call fails */
+    cl_int code;
+    bool fired;
+} fault;
+
+/* Only what the library does in this thread, on behalf of a test, is made to fail. */
+static _Thread_local bool armed;
+
+static cl_int fault_of(call which)
+{
+    if (!armed || which != fault.which || ++fault.seen != fault.at)
+        return CL_SUCCESS;
+    fault.fired = true;
+    return fault.code;
+}
+
+/* ---- Objects alive ---- */
+
+typedef enum object { CONTEXT, QUEUE, BUFFER, PROGRAM, KERNEL, EVENT, OBJECT_COUNT } object;
+static const char *const object_names[] = {"context", "queue",  "buffer",
+                                           "program", "kernel", "event"};
+static atomic_int alive[OBJECT_COUNT];
+
+/* A function that makes an object; its last parameter is `err`. */
+#define WRAP_MAKE(name, type, what, parameters, arguments)                                         \
+    type __real_##name parameters;                                                                 \
+    type __wrap_##name parameters;                                                                 \
+    type __wrap_##name parameters                                                                  \
+    {                                                                                              \
+        const cl_int code = fault_of(CALL_##name);                                                 \
+        if (code && err)                                                                           \
+            *err = code;                                                                           \
+        type made = code ? NULL : __real_##name arguments;                                         \
+        atomic_fetch_add(&alive[what], made != NULL);                                              \
+        return made;                                                                               \
+    }
+
+#define WRAP_CODE(name, parameters, arguments)                                                     \
+    cl_int __real_##name parameters;                                                               \
+    cl_int __wrap_##name parameters;                                                               \
+    cl_int __wrap_##name parameters                                                                \
+    {                                                                                              \
+        const cl_int code = fault_of(CALL_##name);                                                 \
+        return code ? code : __real_##name arguments;                                              \
+    }
+
+/* A command: the event that it may return is an object too. */
+#define WRAP_COMMAND(name, parameters, arguments)                                                  \
+    cl_int __real_##name parameters;                                                               \
+    cl_int __wrap_##name parameters;                                                               \
+    cl_int __wrap_##name parameters                                                                \
+    {                                                                                              \
+        cl_int code = fault_of(CALL_##name);                                                       \
+        if (!code && (code = __real_##name arguments) == CL_SUCCESS)                               \
+            atomic_fetch_add(&alive[EVENT], event != NULL);                                        \
+        return code;                                                                               \
+    }
+
+#define WRAP_COUNT(name, type, what, step)                                                         \
+    cl_int __real_##name(type thing);                                                              \
+    cl_int __wrap_##name(type thing);                                                              \
+    cl_int __wrap_##name(type thing)                                                               \
+    {                                                                                              \
+        atomic_fetch_add(&alive[what], step);                                                      \
+        return __real_##name(thing);                                                               \
+    }
+
+#define WRAP_MEMORY(name, parameters, arguments)                                                   \
+    void *__real_##name parameters;                                                                \
+    void *__wrap_##name parameters;                                                                \
+    void *__wrap_##name parameters                                                                 \
+    {                                                                                              \
+        return fault_of(CALL_##name) ? NULL : __real_##name arguments;                             \
+    }
+
+WRAP_MEMORY(malloc, (size_t size), (size))
+WRAP_MEMORY(calloc, (size_t count, size_t size), (count, size))
+WRAP_MEMORY(realloc, (void *old, size_t size), (old, size))
+WRAP_MEMORY(strdup, (const char *text), (text))
+
+WRAP_CODE(clGetPlatformIDs, (cl_uint n, cl_platform_id *ids, cl_uint *count), (n, ids, count))
+WRAP_CODE(clGetDeviceIDs,
+          (cl_platform_id platform, cl_device_type type, cl_uint n, cl_device_id *ids,
+           cl_uint *count),
+          (platform, type, n, ids, count))
+#define INFO(type, what) (type thing, what name, size_t size, void *value, size_t *got)
+WRAP_CODE(clGetDeviceInfo, INFO(cl_device_id, cl_device_info), (thing, name, size, value, got))
+WRAP_CODE(clGetMemObjectInfo, INFO(cl_mem, cl_mem_info), (thing, name, size, value, got))
+WRAP_CODE(clGetCommandQueueInfo, INFO(cl_command_queue, cl_command_queue_info),
+          (thing, name, size, value, got))
+WRAP_CODE(clGetEventInfo, INFO(cl_event, cl_event_info), (thing, name, size, value, got))
+
+typedef void(CL_CALLBACK *context_notify)(const char *, const void *, size_t, void *);
+WRAP_MAKE(clCreateContext, cl_context, CONTEXT,
+          (const cl_context_properties *p, cl_uint n, const cl_device_id *devices,
+           context_notify notify, void *user, cl_int *err),
+          (p, n, devices, notify, user, err))
+WRAP_MAKE(clCreateCommandQueue, cl_command_queue, QUEUE,
+          (cl_context cl, cl_device_id device, cl_command_queue_properties p, cl_int *err),
+          (cl, device, p, err))
+WRAP_MAKE(clCreateBuffer, cl_mem, BUFFER,
+          (cl_context cl, cl_mem_flags flags, size_t size, void *host, cl_int *err),
+          (cl, flags, size, host, err))
+WRAP_MAKE(clCreateProgramWithSource, cl_program, PROGRAM,
+          (cl_context cl, cl_uint n, const char **texts, const size_t *sizes, cl_int *err),
+          (cl, n, texts, sizes, err))
+WRAP_MAKE(clCreateKernel, cl_kernel, KERNEL, (cl_program program, const char *name, cl_int *err),
+          (program, name, err))
+
+typedef void(CL_CALLBACK *program_notify)(cl_program, void *);
+WRAP_CODE(clBuildProgram,
+          (cl_program program, cl_uint n, const cl_device_id *devices, const char *options,
+           program_notify notify, void *user),
+          (program, n, devices, options, notify, user))
+WRAP_CODE(clSetKernelArg, (cl_kernel kernel, cl_uint index, size_t size, const void *value),
+          (kernel, index, size, value))
+WRAP_CODE(clFinish, (cl_command_queue queue), (queue))
+typedef void(CL_CALLBACK *event_notify)(cl_event, cl_int, void *);
+WRAP_CODE(clSetEventCallback, (cl_event event, cl_int type, event_notify notify, void *user),
+          (event, type, notify, user))
+
+WRAP_COMMAND(clEnqueueNDRangeKernel,
+             (cl_command_queue queue, cl_kernel kernel, cl_uint dims, const size_t *offset,
+              const size_t *global, const size_t *local, cl_uint waits, const cl_event *list,
+              cl_event *event),
+             (queue, kernel, dims, offset, global, local, waits, list, event))
+WRAP_COMMAND(clEnqueueReadBuffer,
+             (cl_command_queue queue, cl_mem buffer, cl_bool blocking, size_t offset, size_t size,
+              void *to, cl_uint waits, const cl_event *list, cl_event *event),
+             (queue, buffer, blocking, offset, size, to, waits, list, event))
+WRAP_COMMAND(clEnqueueWriteBuffer,
+             (cl_command_queue queue, cl_mem buffer, cl_bool blocking, size_t offset, size_t size,
+              const void *from, cl_uint waits, const cl_event *list, cl_event *event),
+             (queue, buffer, blocking, offset, size, from, waits, list, event))
+WRAP_COMMAND(clEnqueueMarkerWithWaitList,
+             (cl_command_queue queue, cl_uint waits, const cl_event *list, cl_event *event),
+             (queue, waits, list, event))
+
+WRAP_COUNT(clRetainContext, cl_context, CONTEXT, 1)
+WRAP_COUNT(clReleaseContext, cl_context, CONTEXT, -1)
+WRAP_COUNT(clRetainCommandQueue, cl_command_queue, QUEUE, 1)
+WRAP_COUNT(clReleaseCommandQueue, cl_command_queue, QUEUE, -1)
+WRAP_COUNT(clReleaseMemObject, cl_mem, BUFFER, -1)
+WRAP_COUNT(clReleaseProgram, cl_program, PROGRAM, -1)
+WRAP_COUNT(clReleaseKernel, cl_kernel, KERNEL, -1)
+WRAP_COUNT(clRetainEvent, cl_event, EVENT, 1)
+WRAP_COUNT(clReleaseEvent, cl_event, EVENT, -1)
+
+/* ---- A life: from the first call of the library to the last ---- */
+
+typedef struct plan {
+    call which;
+    cl_int code;
+    llmk_status allowed[4]; /* besides LLMK_OK: a fault may be got over */
+} plan;
+
+static const plan *current;
+
+static void complain(const char *step, const char *line, const char *why, llmk_status status)
+{
+    fail_msg("%s '%s', %s failing with %d the %u. time: %s: %s (%s)", step, line ? line : "",
+             call_names[current->which], (int)current->code, fault.at, why,
+             llmk_status_string(status), status == LLMK_OK ? "" : llmk_error_message());
+}
+
+static bool is_allowed(llmk_status status)
+{
+    for (size_t i = 0; i < LLMK_COUNT(current->allowed); i++)
+        if (current->allowed[i] == status)
+            return true;
+    return false;
+}
+
+/* One step of the library, under fault; where it fails it is done again without. Returns false
+ * where it cannot be done any more, as it must be where the device is lost. */
+static bool step(const char *name, const char *line, llmk_status (*run)(void *), void *user)
+{
+    armed = true;
+    const llmk_status status = run(user);
+    armed = false;
+    if (status == LLMK_OK)
+        return true;
+    if (!fault.fired)
+        complain(name, line, "failed without a fault", status);
+    if (!is_allowed(status))
+        complain(name, line, "another status was expected", status);
+    if (llmk_error_message()[0] == '\0')
+        complain(name, line, "no sentence", status);
+    const llmk_status again = run(user);
+    const bool sticky = status == LLMK_DEVICE_LOST || status == LLMK_BUILD_FAILED;
+    if (again != (sticky ? status : LLMK_OK) && again != LLMK_OK)
+        complain(name, line, "does not recover", again);
+    return again == LLMK_OK;
+}
+
+typedef struct life {
+    const char *line;
+    llmk_context *ctx;
+    cl_command_queue queue;
+    case_run *run;
+    llmk_workspace *workspace;
+    llmk_weights *weights;
+} life;
+
+static llmk_status make_context(void *user)
+{
+    life *l = user;
+    llmk_context_options options = LLMK_INIT(llmk_context_options);
+    options.cache_dir = "off";
+    return llmk_context_create(&options, &l->ctx);
+}
+
+static llmk_status make_workspace(void *user)
+{
+    life *l = user;
+    return llmk_workspace_create(l->ctx, 100, &l->workspace);
+}
+
+static llmk_status make_weights(void *user)
+{
+    static const uint8_t blocks[16 * 20];
+    life *l = user;
+    llmk_weights_desc desc = LLMK_INIT(llmk_weights_desc);
+    desc.format = LLMK_FORMAT_GGUF_Q4_1;
+    desc.n = 16;
+    desc.k = 32;
+    desc.data = (llmk_source){.host = blocks, .size = sizeof blocks};
+    return llmk_weights_create(l->ctx, &desc, &l->weights);
+}
+
+static llmk_status look(void *user)
+{
+    const life *l = user;
+    llmk_device_info info = LLMK_INIT(llmk_device_info);
+    size_t count;
+    LLMK_TRY(llmk_device_list(&info, 1, &count));
+    return llmk_context_device_info(l->ctx, &info);
+}
+
+static llmk_status prepare(void *user)
+{
+    life *l = user;
+    return llmk_prepare(l->ctx, l->run->line.op->op, case_run_args(l->run, 0));
+}
+
+static llmk_status call_twice(void *user)
+{
+    life *l = user;
+    cl_event first = NULL, second = NULL;
+    llmk_events events = {0, NULL, &first};
+    llmk_status status = case_run_enqueue(l->run, 0, &events);
+    if (status == LLMK_OK) {
+        events = (llmk_events){1, &first, &second};
+        status = case_run_enqueue(l->run, 0, &events);
+        clReleaseEvent(first);
+    }
+    if (status == LLMK_OK)
+        clReleaseEvent(second);
+    return status;
+}
+
+static void ignore_record(void *user, const llmk_profile_record *record)
+{
+    (void)user;
+    (void)record;
+}
+
+static void live(const char *line)
+{
+    life l = {.line = line};
+    char error[512];
+    if (step("llmk_context_create", NULL, make_context, &l) &&
+        step("device infos", NULL, look, &l) &&
+        step("llmk_workspace_create", NULL, make_workspace, &l) &&
+        step("llmk_weights_create", NULL, make_weights, &l)) {
+        l.queue =
+            clCreateCommandQueue(llmk_context_cl_context(l.ctx), llmk_context_cl_device(l.ctx),
+                                 CL_QUEUE_PROFILING_ENABLE, NULL);
+        l.run = call_case(l.ctx, l.queue, line, error, sizeof error);
+        assert_non_null(l.run);
+        llmk_context_set_profiler(l.ctx, ignore_record, NULL);
+        if (step("llmk_prepare", line, prepare, &l) && step("the call", line, call_twice, &l)) {
+            const case_result result = case_run_check(l.run);
+            if (!result.ok)
+                complain("the results", line, result.message, LLMK_OK);
+        }
+        /* Callbacks hold the context: drain them before counting. */
+        clFinish(l.queue);
+        for (int i = 0; i < 5000 && atomic_load(&l.ctx->references) > 1 + 2; i++)
+            clFinish(l.queue);
+    }
+    case_run_free(l.run);
+    if (l.queue)
+        clReleaseCommandQueue(l.queue);
+    llmk_weights_free(l.weights);
+    llmk_workspace_free(l.workspace);
+    llmk_context_free(l.ctx);
+    for (int i = 0; i < OBJECT_COUNT; i++)
+        if (atomic_load(&alive[i]) != 0)
+            complain("the end", line, object_names[i], LLMK_OK);
+}
+
+/* ---- Plans ---- */
+
+#define LOST    LLMK_DEVICE_LOST
+#define ERROR   LLMK_OPENCL_ERROR
+#define MEMORY  LLMK_OUT_OF_MEMORY
+#define DMEMORY LLMK_OUT_OF_DEVICE_MEMORY
+
+static const plan plans[] = {
+    {CALL_malloc, 1, {MEMORY}},
+    {CALL_calloc, 1, {MEMORY}},
+    {CALL_realloc, 1, {MEMORY}},
+    {CALL_strdup, 1, {MEMORY}},
+    {CALL_clGetPlatformIDs, CL_OUT_OF_HOST_MEMORY, {MEMORY, LLMK_NO_DEVICE}},
+    {CALL_clGetDeviceIDs, CL_OUT_OF_HOST_MEMORY, {MEMORY, LLMK_NO_DEVICE}},
+    {CALL_clGetDeviceInfo, CL_OUT_OF_RESOURCES, {ERROR, LLMK_NO_DEVICE, DMEMORY}},
+    {CALL_clGetMemObjectInfo,
+     CL_OUT_OF_RESOURCES,
+     {ERROR, LLMK_INVALID_BUFFER, LLMK_INVALID_QUEUE, LLMK_BUFFER_TOO_SMALL}},
+    {CALL_clGetCommandQueueInfo,
+     CL_OUT_OF_RESOURCES,
+     {ERROR, LLMK_INVALID_BUFFER, LLMK_INVALID_QUEUE, LLMK_BUFFER_TOO_SMALL}},
+    {CALL_clGetEventInfo, CL_OUT_OF_RESOURCES, {LLMK_INVALID_ARGUMENT}},
+    {CALL_clCreateContext, CL_OUT_OF_RESOURCES, {ERROR}},
+    {CALL_clCreateContext, CL_OUT_OF_HOST_MEMORY, {MEMORY}},
+    {CALL_clCreateContext, CL_DEVICE_NOT_AVAILABLE, {LOST}},
+    {CALL_clCreateCommandQueue, CL_OUT_OF_RESOURCES, {ERROR}},
+    {CALL_clCreateCommandQueue, CL_OUT_OF_HOST_MEMORY, {MEMORY}},
+    {CALL_clCreateBuffer, CL_MEM_OBJECT_ALLOCATION_FAILURE, {DMEMORY}},
+    {CALL_clCreateBuffer, CL_OUT_OF_RESOURCES, {ERROR}},
+    {CALL_clCreateProgramWithSource, CL_OUT_OF_HOST_MEMORY, {MEMORY}},
+    {CALL_clBuildProgram, CL_BUILD_PROGRAM_FAILURE, {LLMK_BUILD_FAILED}},
+    {CALL_clBuildProgram, CL_OUT_OF_HOST_MEMORY, {MEMORY}},
+    {CALL_clBuildProgram, -9999, {LOST}},
+    {CALL_clCreateKernel, CL_OUT_OF_HOST_MEMORY, {MEMORY}},
+    {CALL_clCreateKernel, CL_INVALID_KERNEL_NAME, {ERROR}},
+    {CALL_clSetKernelArg, CL_INVALID_ARG_SIZE, {LLMK_INTERNAL}},
+    {CALL_clSetKernelArg, CL_OUT_OF_HOST_MEMORY, {MEMORY}},
+    {CALL_clEnqueueNDRangeKernel, CL_OUT_OF_RESOURCES, {ERROR}},
+    {CALL_clEnqueueNDRangeKernel, CL_MEM_OBJECT_ALLOCATION_FAILURE, {DMEMORY}},
+    {CALL_clEnqueueNDRangeKernel, -9999, {LOST}},
+    {CALL_clEnqueueReadBuffer, CL_OUT_OF_RESOURCES, {ERROR}},
+    {CALL_clEnqueueReadBuffer, -9999, {LOST}},
+    {CALL_clEnqueueWriteBuffer, CL_OUT_OF_RESOURCES, {ERROR}},
+    {CALL_clEnqueueMarkerWithWaitList, CL_OUT_OF_RESOURCES, {ERROR}},
+    {CALL_clSetEventCallback, CL_OUT_OF_HOST_MEMORY, {0}},
+    {CALL_clFinish, CL_OUT_OF_RESOURCES, {ERROR}},
+    {CALL_clFinish, -9999, {LOST}},
+};
+
+#ifndef LINES
+#define LINES "quantize scheme=int8-tensor n=3 k=24"
+#endif
+static const char *const lines[] = {LINES};
+
+static void test_plan(void **state)
+{
+    current = *state;
+    unsigned lives = 0;
+    for (int i = 0; i < OBJECT_COUNT; i++) /* what an earlier plan may have left */
+        atomic_store(&alive[i], 0);
+    for (size_t i = 0; i < LLMK_COUNT(lines); i++)
+        for (unsigned at = 1;; at = NEXT(at), lives++) {
+            fault.which = current->which;
+            fault.code = current->code;
+            fault.at = at;
+            fault.seen = 0;
+            fault.fired = false;
+            live(lines[i]);
+            if (!fault.fired)
+                break;
+        }
+    printf("%s, %d: %u times\n", call_names[current->which], (int)current->code, lives);
+}
+
+int main(int argc, char **argv)
+{
+    struct CMUnitTest tests[LLMK_COUNT(plans)];
+    char names[LLMK_COUNT(plans)][64];
+    unsetenv("LLMK_VARIANT");
+    for (size_t i = 0; i < LLMK_COUNT(plans); i++) {
+        snprintf(names[i], sizeof names[i], "%s_%d", call_names[plans[i].which],
+                 -(int)plans[i].code);
+        tests[i] =
+            (struct CMUnitTest){names[i], test_plan, NULL, NULL, (void *)(uintptr_t)&plans[i]};
+    }
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
