@@ -32,6 +32,15 @@ if(PkgConfig_FOUND)
   endif()
 endif()
 
+# CLBlast is only a yardstick of llmk-bench; the library never uses it.
+set(LLMK_CLBLAST_STATUS "off (libclblast was not found: llmk-bench has nothing to put beside dense products)")
+find_library(LLMK_CLBLAST_LIBRARY clblast)
+find_path(LLMK_CLBLAST_INCLUDE clblast_c.h)
+mark_as_advanced(LLMK_CLBLAST_LIBRARY LLMK_CLBLAST_INCLUDE)
+if(LLMK_CLBLAST_LIBRARY AND LLMK_CLBLAST_INCLUDE)
+  set(LLMK_CLBLAST_STATUS "on (${LLMK_CLBLAST_LIBRARY})")
+endif()
+
 set(LLMK_CMOCKA_STATUS "")
 if(LLMK_BUILD_TESTS)
   if(PkgConfig_FOUND)

@@ -25,6 +25,7 @@ message(STATUS "libllmk_cl ${PROJECT_VERSION}: ${llmk_n_sources} sources, ${llmk
 message(STATUS "  Compiler      ${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION}, ${CMAKE_BUILD_TYPE}")
 message(STATUS "  OpenCL        ${OpenCL_LIBRARIES} (headers ${OpenCL_VERSION_STRING})")
 message(STATUS "  JSON tuning   ${LLMK_JANSSON_STATUS}")
+message(STATUS "  CLBlast       ${LLMK_CLBLAST_STATUS}")
 message(STATUS "  Tools         ${llmk_tools_text}")
 message(STATUS "  Tests         ${llmk_tests_text}")
 message(STATUS "  Werror        ${LLMK_WERROR}")

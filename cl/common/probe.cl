@@ -15,7 +15,7 @@ kernel void probe_subgroup(global uint *out)
 kernel void probe_fp16(global uint *out)
 {
     volatile half one = (half)1.0f;
-    out[0] = as_ushort((half)(one + (half)2.0f));
+    out[0] = (uint)as_short((half)(one + (half)2.0f));
 }
 #endif
 

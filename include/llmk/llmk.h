@@ -513,9 +513,12 @@ LLMK_API llmk_status llmk_add(llmk_context *ctx, cl_command_queue queue, const l
  * Quantisation utilities
  * --------------------------------------------------------------------------------------------- */
 
-/* Rounding is to nearest, ties to even. A group (tensor, channel) of zeros gets scale 1. NaN
- * quantises to the code of zero and infinities saturate; neither disturbs its group's scale: the
- * range is taken over the finite values. */
+/* Rounding is to nearest, ties to even. A group (tensor, channel) of zeros gets scale 1; so does
+ * one whose magnitudes are all below 2^-100, and no scale is less than 2^-100: scales and their
+ * inverses are finite, normal numbers. NaN quantises to the code of zero and infinities saturate;
+ * neither disturbs its group's scale: the range is taken over the finite values. In f32, scale =
+ * max|x| * (1/127) and code = rint(x * (1/scale)), each operation rounded to nearest;
+ * docs/numerics.md has the rest. */
 typedef enum llmk_quant_scheme {
     LLMK_QUANT_NONE = 0,
     LLMK_QUANT_INT8_TENSOR = 1,    /* scale = max|x| / 127, one for the tensor; q in [-127, 127] */
@@ -565,12 +568,13 @@ LLMK_API llmk_status llmk_dequantize(llmk_context *ctx, cl_command_queue queue,
                                      const llmk_dequantize_args *args, const llmk_events *events);
 
 /* How far an approximation is from its reference. Elements where the reference is not finite are
- * left out; `count` says how many were compared. */
+ * left out; `count` says how many were compared. Where only the approximation is not finite, the
+ * error is infinite. Nothing to compare: all zero, snr_db +inf. */
 typedef struct llmk_error_stats {
     float max_abs;  /* max |a - r| */
     float mean_abs; /* mean |a - r| */
     float mean_rel; /* mean |a - r| / |r| where |r| > 0.1 max|r| */
-    float snr_db;   /* 10 log10(sum r^2 / sum (a - r)^2); +inf where equal */
+    float snr_db;   /* 10 log10(sum r^2 / sum (a - r)^2); +inf where equal, else -inf where r = 0 */
     float count;
     float reserved[3];
 } llmk_error_stats;
@@ -587,7 +591,7 @@ typedef struct llmk_error_report_args {
 LLMK_API llmk_status llmk_error_report_workspace_size(llmk_context *ctx,
                                                       const llmk_error_report_args *args,
                                                       uint64_t *bytes);
-/* Errors: as llmk_quantize. */
+/* Writes a report of empty tensors too. Errors: as llmk_quantize. */
 LLMK_API llmk_status llmk_error_report(llmk_context *ctx, cl_command_queue queue,
                                        const llmk_error_report_args *args,
                                        const llmk_events *events);

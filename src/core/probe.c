@@ -105,12 +105,14 @@ static int probe(llmk_context *ctx, atomic_int *result, const char *name,
         if (value < 0) {
             llmk_context *trial;
             pthread_mutex_lock(&ctx->trial_lock);
+            llmk_fail(LLMK_OK, "the answer of the kernel");
             value = llmk_context_trial(ctx, &trial) == LLMK_OK ? find(trial) : 0;
             pthread_mutex_unlock(&ctx->trial_lock);
             char digits[16];
             const int n = snprintf(digits, sizeof digits, "%d", value);
             llmk_cache_put(ctx->cache, key, digits, (size_t)n);
-            llmk_log_write(&ctx->log, LLMK_LOG_DEBUG, "probe %s: %d", name, value);
+            llmk_log_write(&ctx->log, LLMK_LOG_DEBUG, "probe %s: %d (%s)", name, value,
+                           llmk_error_message());
         }
     }
     atomic_store(result, value);

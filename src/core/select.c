@@ -13,6 +13,9 @@
 #include <stdlib.h>
 
 static const llmk_operator *const operators[] = {
+    &llmk_operator_quantize,
+    &llmk_operator_dequantize,
+    &llmk_operator_error_report,
     &llmk_operator_linear,
 };
 

@@ -254,7 +254,7 @@ static void check_tensor(llmk_checker *c, const char *name, const llmk_tensor *t
         return;
     }
     uint64_t last = 0; /* index of the last element */
-    for (uint32_t i = 0; i < t->rank; i++) {
+    for (uint32_t i = 0; v->count > 0 && i < t->rank; i++) {
         uint64_t step;
         if (v->count > 0 && t->dim[i] > 1 && stride[i] == 0) {
             fail(c, LLMK_INVALID_STRIDE,

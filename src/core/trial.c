@@ -22,7 +22,7 @@ static void *trial_alloc(llmk_trial *t, size_t bytes)
     return p;
 }
 
-static cl_mem trial_buffer(llmk_trial *t, const void *data, size_t bytes)
+cl_mem llmk_trial_buffer(llmk_trial *t, const void *data, size_t bytes)
 {
     if (t->status != LLMK_OK)
         return NULL;
@@ -70,7 +70,7 @@ llmk_tensor llmk_trial_input(llmk_trial *t, llmk_dtype dtype, uint64_t rows, uin
         values[i] = stored(dtype, scale * next_uniform(&state), bytes + i * size);
     if (host)
         *host = values;
-    return llmk_matrix(trial_buffer(t, bytes, count * size), dtype, rows, cols);
+    return llmk_matrix(llmk_trial_buffer(t, bytes, count * size), dtype, rows, cols);
 }
 
 llmk_tensor llmk_trial_output(llmk_trial *t, llmk_dtype dtype, uint64_t rows, uint64_t cols)
@@ -79,7 +79,7 @@ llmk_tensor llmk_trial_output(llmk_trial *t, llmk_dtype dtype, uint64_t rows, ui
     void *poison = trial_alloc(t, bytes);
     if (poison)
         memset(poison, 0xff, bytes); /* NaN in every float type */
-    return llmk_matrix(trial_buffer(t, poison, bytes), dtype, rows, cols);
+    return llmk_matrix(llmk_trial_buffer(t, poison, bytes), dtype, rows, cols);
 }
 
 double *llmk_trial_doubles(llmk_trial *t, size_t count)
@@ -155,7 +155,7 @@ void llmk_trial_compare(llmk_trial *t, const char *name, const llmk_tensor *tens
             break;
         }
         const double bound = atol + (rtol + epsilon) * fabs(expected[i]);
-        if (!(fabs(got - expected[i]) <= bound)) {
+        if (isnan(expected[i]) ? !isnan(got) : !(fabs(got - expected[i]) <= bound)) {
             trial_fail(t, llmk_fail(LLMK_SELFTEST_FAILED,
                                     "self-test: %s[%zu] is %.9g; expected %.9g within %.3g", name,
                                     i, got, expected[i], bound));

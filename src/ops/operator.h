@@ -133,13 +133,16 @@ llmk_status llmk_trial_of(llmk_context *ctx, const llmk_operator *op, const llmk
  * (where not NULL) gets the rounded values; they live as long as the trial. */
 llmk_tensor llmk_trial_input(llmk_trial *t, llmk_dtype dtype, uint64_t rows, uint64_t cols,
                              uint32_t seed, float scale, const float **host);
+/* A buffer with a copy of `bytes` bytes of data. */
+cl_mem llmk_trial_buffer(llmk_trial *t, const void *data, size_t bytes);
 /* A matrix of NaN (of 0xff bytes, for integers). */
 llmk_tensor llmk_trial_output(llmk_trial *t, llmk_dtype dtype, uint64_t rows, uint64_t cols);
 /* Scratch memory of the trial for expected values. */
 double *llmk_trial_doubles(llmk_trial *t, size_t count);
 /* Runs the variant under test on `args` and waits. */
 void llmk_trial_run(llmk_trial *t, const void *args);
-/* |tensor - expected| <= atol + (rtol + epsilon of its dtype) * |expected|, everywhere. */
+/* |tensor - expected| <= atol + (rtol + epsilon of its dtype) * |expected|, everywhere; NaN where
+ * NaN is expected. */
 void llmk_trial_compare(llmk_trial *t, const char *name, const llmk_tensor *tensor,
                         const double *expected, double rtol, double atol);
 

@@ -48,13 +48,17 @@ bool case_is_skip(const char *error)
 }
 
 /* Tests have no use for going on without memory. */
+static void out_of_memory(size_t bytes)
+{
+    fprintf(stderr, "out of memory: %zu bytes\n", bytes);
+    abort();
+}
+
 static void *allocate(size_t count, size_t size)
 {
     void *memory = calloc(count ? count : 1, size ? size : 1);
-    if (!memory) {
-        fprintf(stderr, "out of memory: %zu x %zu bytes\n", count, size);
-        abort();
-    }
+    if (!memory)
+        out_of_memory(count * size);
     return memory;
 }
 
@@ -263,7 +267,7 @@ static llmk_tensor describe(const case_item *item, size_t set)
 
 /* ---- Making a run ---- */
 
-static bool fits(case_run *run)
+static bool fits(case_run *run, size_t sets)
 {
     cl_device_id device = llmk_context_cl_device(run->ctx);
     cl_ulong largest = 0, memory = 0;
@@ -277,27 +281,26 @@ static bool fits(case_run *run)
                              item->t.name, (unsigned long long)(item->buffer_bytes >> 20),
                              (unsigned long long)(largest >> 20));
     }
-    if (total > memory / 10 * 9 / run->sets)
-        return case_skip(run, "%zu sets of %llu MiB do not fit the device's %llu MiB", run->sets,
+    if (total > memory / 10 * 9 / sets)
+        return case_skip(run, "%zu sets of %llu MiB do not fit the device's %llu MiB", sets,
                          (unsigned long long)(total >> 20), (unsigned long long)(memory >> 20));
     return true;
 }
 
-static bool upload(case_run *run, case_item *item)
+/* The buffer of one more set: a copy of set 0's, which gets its contents from the host. */
+static bool add_buffer(case_run *run, case_item *item, size_t set)
 {
-    item->image = allocate(1, item->buffer_bytes);
-    item->buffers = allocate(run->sets, sizeof *item->buffers);
-    case_item_paint(item);
-    cl_int code = CL_SUCCESS;
-    for (size_t set = 0; set < run->sets && code == CL_SUCCESS; set++) {
-        item->buffers[set] =
-            clCreateBuffer(run->cl, CL_MEM_READ_WRITE, item->buffer_bytes, NULL, &code);
-        if (code == CL_SUCCESS && set == 0)
-            code = clEnqueueWriteBuffer(run->queue, item->buffers[0], CL_TRUE, 0,
-                                        item->buffer_bytes, item->image, 0, NULL, NULL);
-        else if (code == CL_SUCCESS)
-            code = clEnqueueCopyBuffer(run->queue, item->buffers[0], item->buffers[set], 0, 0,
-                                       item->buffer_bytes, 0, NULL, NULL);
+    cl_int code;
+    cl_mem buffer = clCreateBuffer(run->cl, CL_MEM_READ_WRITE, item->buffer_bytes, NULL, &code);
+    item->buffers[set] = buffer;
+    if (code == CL_SUCCESS && set > 0) {
+        code = clEnqueueCopyBuffer(run->queue, item->buffers[0], buffer, 0, 0, item->buffer_bytes,
+                                   0, NULL, NULL);
+    } else if (code == CL_SUCCESS) {
+        item->image = allocate(1, item->buffer_bytes);
+        case_item_paint(item);
+        code = clEnqueueWriteBuffer(run->queue, buffer, CL_TRUE, 0, item->buffer_bytes, item->image,
+                                    0, NULL, NULL);
     }
     if (run->timing_only) {
         free(item->image);
@@ -308,42 +311,61 @@ static bool upload(case_run *run, case_item *item)
                        code);
 }
 
-static uint8_t *args_of(const case_run *run, size_t set)
-{
-    return run->args + (1 + set) * run->args_stride;
-}
-
-const void *case_run_args(const case_run *run, size_t set)
-{
-    return args_of(run, set);
-}
-
-/* Each set's args: those that `prepare` filled, with the set's own tensors and objects. */
-static bool make_args(case_run *run)
+/* A set's args: those that `prepare` filled, with the set's own tensors and objects. */
+static bool add_args(case_run *run, size_t set)
 {
     const case_op *op = run->line.op;
-    for (size_t set = 0; set < run->sets; set++) {
-        uint8_t *args = args_of(run, set);
-        memcpy(args, run->args, op->args_size);
-        for (const case_item *item = run->items; item; item = item->next) {
-            if (!item->t.slot)
-                continue;
-            const size_t at = (size_t)((uint8_t *)item->t.slot - run->args);
-            if (at > op->args_size - sizeof(llmk_tensor))
-                return case_refuse(run, "%s: its slot is not in the args", item->t.name);
-            const llmk_tensor tensor = describe(item, set);
-            memcpy(args + at, &tensor, sizeof tensor);
-        }
-        run->counting = set == 0;
-        if (op->prepare_set && !op->prepare_set(run, &run->line, args, set))
+    uint8_t *args = run->set_args[set] = case_alloc(run, op->args_size);
+    memcpy(args, run->args, op->args_size);
+    for (const case_item *item = run->items; item; item = item->next) {
+        if (!item->t.slot)
+            continue;
+        const size_t at = (size_t)((uint8_t *)item->t.slot - run->args);
+        if (at > op->args_size - sizeof(llmk_tensor))
+            return case_refuse(run, "%s: its slot is not in the args", item->t.name);
+        const llmk_tensor tensor = describe(item, set);
+        memcpy(args + at, &tensor, sizeof tensor);
+    }
+    run->counting = set == 0;
+    return !op->prepare_set || op->prepare_set(run, &run->line, args, set);
+}
+
+static void *resize(void *memory, size_t bytes)
+{
+    memory = realloc(memory, bytes);
+    if (!memory)
+        out_of_memory(bytes);
+    return memory;
+}
+
+static bool grow(case_run *run, size_t sets)
+{
+    if (sets <= run->sets)
+        return true;
+    if (!fits(run, sets))
+        return false;
+    run->set_args = resize(run->set_args, sets * sizeof *run->set_args);
+    for (case_item *item = run->items; item; item = item->next)
+        if (item->home == item)
+            item->buffers = resize(item->buffers, sets * sizeof *item->buffers);
+    for (size_t set = run->sets; set < sets; set++) {
+        for (case_item *item = run->items; item; item = item->next)
+            if (item->home == item)
+                item->buffers[set] = NULL;
+        run->sets = set + 1;
+        for (case_item *item = run->items; item; item = item->next)
+            if (item->home == item && !add_buffer(run, item, set))
+                return false;
+        if (!add_args(run, set))
             return false;
     }
-    return true;
+    return clFinish(run->queue) == CL_SUCCESS || case_refuse(run, "clFinish failed");
 }
 
 static bool make(case_run *run)
 {
     const case_op *op = run->line.op;
+    run->args = case_alloc(run, op->args_size);
     memcpy(run->args, &op->args_size, sizeof op->args_size); /* struct_size comes first */
     run->counting = true;
     if (!op->prepare(run, &run->line, run->args))
@@ -351,12 +373,27 @@ static bool make(case_run *run)
     for (case_item *item = run->items; item; item = item->next)
         if (!lay_out(run, item))
             return false;
-    if (!fits(run))
-        return false;
-    for (case_item *item = run->items; item; item = item->next)
-        if (item->home == item && !upload(run, item))
-            return false;
-    return make_args(run);
+    return true;
+}
+
+const void *case_run_args(const case_run *run, size_t set)
+{
+    return run->set_args[set];
+}
+
+static void explain(const case_run *run, char *error, size_t error_size)
+{
+    snprintf(error, error_size, "%s",
+             run->refusal[0] ? run->refusal : "making the case failed without a reason");
+}
+
+bool case_run_grow(case_run *run, size_t sets, char *error, size_t error_size)
+{
+    run->refusal[0] = '\0';
+    if (grow(run, sets))
+        return true;
+    explain(run, error, error_size);
+    return false;
 }
 
 cl_command_queue case_queue_new(llmk_context *ctx)
@@ -372,17 +409,11 @@ case_run *case_run_new(llmk_context *ctx, cl_command_queue queue, const case_lin
     run->cl = llmk_context_cl_context(ctx);
     run->queue = queue;
     run->line = *line;
-    run->sets = sets ? sets : 1;
     run->timing_only = timing_only;
     run->last_item = &run->items;
-    /* Every copy of the args is aligned for anything. */
-    const size_t align = sizeof(max_align_t);
-    run->args_stride = (line->op->args_size + align - 1) / align * align;
-    run->args = case_alloc(run, (1 + run->sets) * run->args_stride);
-    if (make(run) && clFinish(queue) == CL_SUCCESS)
+    if (make(run) && grow(run, sets ? sets : 1))
         return run;
-    snprintf(error, error_size, "%s",
-             run->refusal[0] ? run->refusal : "making the case failed without a reason");
+    explain(run, error, error_size);
     case_run_free(run);
     return NULL;
 }
@@ -402,6 +433,7 @@ void case_run_free(case_run *run)
         free(item->image);
         free(item->seen);
     }
+    free(run->set_args);
     while (run->blocks) {
         case_block *block = run->blocks;
         run->blocks = block->next;
@@ -432,7 +464,7 @@ static llmk_status spoil(case_run *run, size_t set)
 llmk_status case_run_enqueue(case_run *run, size_t set, const llmk_events *events)
 {
     const case_op *op = run->line.op;
-    const void *args = case_run_args(run, set);
+    const void *args = run->set_args[set];
     for (int i = 1; run->sabotage == CASE_SLOW && i < SLOWNESS; i++)
         op->call(run->ctx, run->queue, args, NULL);
     llmk_status status = op->call(run->ctx, run->queue, args, events);

@@ -161,6 +161,10 @@ cl_command_queue case_queue_new(llmk_context *ctx);
 case_run *case_run_new(llmk_context *ctx, cl_command_queue queue, const case_line *line,
                        size_t sets, bool timing_only, char *error, size_t error_size);
 void case_run_free(case_run *run);
+/* Adds sets until there are `sets`; false with a sentence where there is no memory for them, the
+ * run being then good for case_run_free only. Knowing case_run_set_bytes() of one set, a caller can
+ * choose how many it wants. */
+bool case_run_grow(case_run *run, size_t sets, char *error, size_t error_size);
 /* Enqueues the operator on one set. */
 llmk_status case_run_enqueue(case_run *run, size_t set, const llmk_events *events);
 /* The args of a set, as the operator gets them. */

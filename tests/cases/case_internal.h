@@ -52,9 +52,9 @@ struct case_run {
     case_item *items, **last_item;
     case_block *blocks;
     case_cleaner *cleaners;
-    void *kept;
-    uint8_t *args; /* as `prepare` filled them, then one copy a set */
-    size_t args_stride;
+    void *kept;         /* case_keep */
+    uint8_t *args;      /* as `prepare` filled them */
+    uint8_t **set_args; /* a copy a set */
     uint64_t counted_read, counted_written;
     char refusal[400];
 };

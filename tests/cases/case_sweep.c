@@ -138,35 +138,35 @@ static void run_variant(sweep *s, case_tier tier)
     fflush(s->out);
 }
 
-/* Which variants there are: any case's explanation lists all of them. */
-static size_t list_variants(sweep *s, llmk_variant_info *infos)
+/* Any case's explanation lists all variants. */
+size_t case_variants(const case_op *op, llmk_variant_info *infos, size_t capacity, FILE *errors)
 {
+    sweep s = {.op = op, .out = errors};
     size_t count = 0;
-    if (!open_context(s))
+    if (!open_context(&s))
         return 0;
-    for (size_t i = 0; i < s->op->entry_count && !count; i++) {
+    for (size_t i = 0; i < op->entry_count && !count; i++) {
         case_line line;
         char error[512];
-        if (s->op->entries[i].tier != CASE_QUICK ||
-            !case_parse_fields(s->op, s->op->entries[i].text, &line, error, sizeof error))
+        if (op->entries[i].tier != CASE_QUICK ||
+            !case_parse_fields(op, op->entries[i].text, &line, error, sizeof error))
             continue;
-        case_run *run = case_run_new(s->ctx, s->queue, &line, 1, true, error, sizeof error);
-        if (run && llmk_explain(s->ctx, s->op->op, case_run_args(run, 0), infos, MAX_VARIANTS,
-                                &count) != LLMK_OK)
+        case_run *run = case_run_new(s.ctx, s.queue, &line, 1, true, error, sizeof error);
+        if (run &&
+            llmk_explain(s.ctx, op->op, case_run_args(run, 0), infos, capacity, &count) != LLMK_OK)
             snprintf(error, sizeof error, "llmk_explain: %s", llmk_error_message());
         if (!count)
-            fprintf(s->out, "%s %s: %s\n", s->op->name, s->op->entries[i].text, error);
+            fprintf(errors, "%s %s: %s\n", op->name, op->entries[i].text, error);
         case_run_free(run);
     }
-    close_context(s);
-    return count < MAX_VARIANTS ? count : MAX_VARIANTS;
+    close_context(&s);
+    return count < capacity ? count : capacity;
 }
 
 size_t case_sweep(const case_op *op, case_tier tier, FILE *out)
 {
     llmk_variant_info infos[MAX_VARIANTS];
-    sweep lister = {.op = op, .out = out};
-    const size_t count = list_variants(&lister, infos);
+    const size_t count = case_variants(op, infos, MAX_VARIANTS, out);
     size_t failed = 0;
     if (!count) {
         fprintf(out, "%s: its variants cannot be listed\n", op->name);

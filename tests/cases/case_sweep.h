@@ -10,6 +10,9 @@
  * that shows it again. Returns the number of failures. `tier` is the largest that is run. */
 size_t case_sweep(const case_op *op, case_tier tier, FILE *out);
 
+/* The operator's variants on the default device, as llmk_explain gives them; returns how many. */
+size_t case_variants(const case_op *op, llmk_variant_info *infos, size_t capacity, FILE *errors);
+
 /* The reason why `variant` does not serve the run, or NULL where it does. `*broken`: it should, but
  * its kernels do not build or failed their self-test. The run's context must force the variant. */
 const char *case_run_variant(case_run *run, const char *variant, bool *broken, char *reason,

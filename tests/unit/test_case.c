@@ -371,6 +371,10 @@ static void test_sets_rotate(void **state)
         assert_int_equal(args->struct_size, sizeof *args);
         seen[set] = args->y.buffer;
     }
+    char error[256];
+    assert_true(case_run_grow(run, 5, error, sizeof error));
+    const fake_args *first = case_run_args(run, 0), *last = case_run_args(run, 4);
+    assert_true(first->y.buffer == seen[0] && last->y.buffer != seen[0] && *last->object == 104);
     assert_true(seen[0] != seen[1] && seen[1] != seen[2] && seen[0] != seen[2]);
     assert_int_equal(case_run_bytes_read(run), 35 * 4 + 1000);
     assert_int_equal(case_run_bytes_written(run), 35 * 4);

@@ -1,0 +1,84 @@
+"""Timing on a CUDA device by llmk-bench's rules: sets of buffers that rotate beyond the last-level
+cache, batches of back-to-back calls, the median of many. A batch is one CUDA graph, so that no
+launch cost is charged to the peer; peers that synchronise with the host are called eagerly."""
+
+import statistics
+
+import torch
+
+LEAST_BATCHES = 12
+DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+
+
+class Job:
+    """What one peer does in one case: `make` gives a set of buffers, `call` runs on one."""
+
+    def __init__(self, make, call, set_bytes, graph=True):
+        self.make, self.call, self.set_bytes, self.graph = make, call, set_bytes, graph
+
+
+def choose_sets(set_bytes):
+    """As bench_choose_sets in llmk-bench."""
+    device = torch.cuda.get_device_properties(0)
+    target = max(4 * device.L2_cache_size, 400_000_000)
+    sets = min(max(target // max(set_bytes, 1) + 1, 2), 64)
+    return int(max(1, min(sets, device.total_memory // 2 // max(set_bytes, 1))))
+
+
+def _elapsed_us(work):
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    work()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) * 1e3
+
+
+class Prepared:
+    """A job with its buffers made, warmed up and, where possible, captured."""
+
+    def __init__(self, job, seconds):
+        self.job = job
+        self.sets = [job.make() for _ in range(choose_sets(job.set_bytes))]
+        self.position = 0
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for buffers in self.sets[:3]:
+                job.call(*buffers)
+        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.synchronize()
+        call_us = _elapsed_us(lambda: self._calls(len(self.sets))) / len(self.sets)
+        batch_us = max(2e3, seconds * 1e6 / (2 * LEAST_BATCHES))
+        self.calls = int(min(max(batch_us / call_us, len(self.sets), 1), 2000))
+        self.graph = None
+        if job.graph:
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
+                self._calls(self.calls)
+
+    def _calls(self, count):
+        for _ in range(count):
+            self.job.call(*self.sets[self.position])
+            self.position = (self.position + 1) % len(self.sets)
+
+    def measure(self, seconds):
+        batch = self.graph.replay if self.graph else lambda: self._calls(self.calls)
+        for _ in range(2):
+            batch()
+        torch.cuda.synchronize()
+        times, total = [], 0.0
+        while len(times) < 400 and (len(times) < LEAST_BATCHES or total < seconds * 1e6):
+            took = _elapsed_us(batch)
+            total += took
+            times.append(took / self.calls)
+        return summary(times)
+
+
+def summary(times):
+    ordered = sorted(times)
+    last = len(ordered) - 1
+    median = statistics.median(ordered)
+    low, high = ordered[round(0.05 * last)], ordered[round(0.95 * last)]
+    return {"us": median, "us_p5": low, "us_p95": high, "spread": (high - low) / median,
+            "batches": len(ordered)}

@@ -1,0 +1,37 @@
+/*
+ * bench_measure.h - the time of one call among many.
+ *
+ * Calls are enqueued back to back on an in-order queue without profiling, rotating over sets of
+ * buffers, and timed on the host's monotonic clock from the first enqueue to the end of clFinish.
+ * A batch is long enough that what happens once in it (the first launch, waking up after clFinish;
+ * tens of microseconds) does not count: it is not subtracted, so it can only make a call look slow.
+ * Where the device is faster than the host can enqueue, the result is the host's time per call:
+ * compare with the time of an empty kernel (bench_probe.h).
+ */
+#ifndef LLMK_BENCH_MEASURE_H
+#define LLMK_BENCH_MEASURE_H
+
+#include "tools/common/bench_stats.h"
+
+#include <CL/cl.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct bench_work {
+    cl_command_queue queue;
+    /* Enqueues one call on a set of buffers; false on failure, which ends the measurement. */
+    bool (*enqueue)(void *user, size_t set);
+    void *user;
+    size_t sets;
+} bench_work;
+
+typedef struct bench_timing {
+    bench_stats us; /* of one call, over batches */
+    uint64_t calls; /* in a batch */
+} bench_timing;
+
+/* Spends about `seconds` on timed batches, after a warm-up; at least a dozen batches of 2 ms,
+ * unless a call is so slow that this would take ten times `seconds`. False where a call failed. */
+bool bench_measure(const bench_work *work, double seconds, bench_timing *timing);
+
+#endif

@@ -1,0 +1,443 @@
+/*
+ * llmk-bench - times operators, or checks them against their f64 references.
+ */
+#include "cases/case_sweep.h"
+#include "tools/common/bench_clblast.h"
+#include "tools/common/bench_models.h"
+#include "tools/common/bench_report.h"
+
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char usage[] =
+    "usage: llmk-bench [options] CASE...\n"
+    "       llmk-bench [options] --model NAME [--phase decode|prefill] [--tokens T]\n"
+    "       llmk-bench [options] --stdin\n"
+    "       llmk-bench --list\n"
+    "\n"
+    "Times cases on a device: the median over many batches of calls, on buffers that rotate so\n"
+    "that no cache holds them, beside the device's own copy bandwidth, multiply-add rate and\n"
+    "launch cost. A CASE is an operator and its fields, 'rmsnorm rows=1 h=4096', in one argument\n"
+    "or in several.\n"
+    "\n"
+    "      --model NAME     the cases of a model\n"
+    "      --phase PHASE    decode (the default: 1 token) or prefill (2048 tokens)\n"
+    "      --tokens T       another number of tokens\n"
+    "      --lists DIR      where the model lists are\n"
+    "      --check          check results instead of timing; exit status 1 where one is wrong\n"
+    "      --variant NAME   force a variant, or \"op:name,op:name\"\n"
+    "  -d, --device WHICH   an index, \"gpu\", \"cpu\" or a part of \"PLATFORM / DEVICE\"\n"
+    "      --image KIND     source, spirv or native kernel images only\n"
+    "      --seconds S      timed for about this long, a case (0.5)\n"
+    "      --sets N         sets of buffers to rotate over (as many as the caches need)\n"
+    "      --json FILE      also write the results as JSON\n"
+    "      --stdin          read a case a line, answer with JSON a line; the device comes first\n"
+    "  -l, --list           operators with their fields and variants, and models\n"
+    "  -h, --help           this text\n"
+    "      --version        the library's version\n";
+
+enum {
+    MODEL = 256,
+    PHASE,
+    TOKENS,
+    LISTS,
+    CHECK,
+    VARIANT,
+    IMAGE,
+    SECONDS,
+    SETS,
+    JSON,
+    STDIN,
+    SABOTAGE,
+    VERSION
+};
+
+static const struct option long_options[] = {
+    {"model", required_argument, NULL, MODEL},
+    {"phase", required_argument, NULL, PHASE},
+    {"tokens", required_argument, NULL, TOKENS},
+    {"lists", required_argument, NULL, LISTS},
+    {"check", no_argument, NULL, CHECK},
+    {"variant", required_argument, NULL, VARIANT},
+    {"device", required_argument, NULL, 'd'},
+    {"image", required_argument, NULL, IMAGE},
+    {"seconds", required_argument, NULL, SECONDS},
+    {"sets", required_argument, NULL, SETS},
+    {"json", required_argument, NULL, JSON},
+    {"stdin", no_argument, NULL, STDIN},
+    {"list", no_argument, NULL, 'l'},
+    {"help", no_argument, NULL, 'h'},
+    {"version", no_argument, NULL, VERSION},
+    {"sabotage", required_argument, NULL, SABOTAGE}, /* for tests: slow or wrong on purpose */
+    {NULL, 0, NULL, 0},
+};
+
+typedef struct settings {
+    bench_options bench;
+    const char *model, *lists, *json;
+    uint64_t tokens;
+    bool check, from_stdin, list;
+} settings;
+
+typedef struct job {
+    char name[64];
+    char text[512];
+} job;
+
+typedef struct job_list {
+    job *list;
+    size_t count;
+} job_list;
+
+__attribute__((format(printf, 1, 2))) static int complain(const char *fmt, ...)
+{
+    va_list list;
+    va_start(list, fmt);
+    fputs("llmk-bench: ", stderr);
+    vfprintf(stderr, fmt, list);
+    fputc('\n', stderr);
+    va_end(list);
+    return 2;
+}
+
+/* ---- The command line ---- */
+
+static bool to_number(const char *text, double least, double *value)
+{
+    char *end;
+    *value = strtod(text, &end);
+    return end != text && !*end && *value >= least && *value < 1e15;
+}
+
+static int read_option(int option, settings *set)
+{
+    double number;
+    switch (option) {
+    case MODEL:
+        set->model = optarg;
+        return 0;
+    case PHASE:
+        if (strcmp(optarg, "decode") != 0 && strcmp(optarg, "prefill") != 0)
+            return complain("--phase is decode or prefill, not \"%s\"", optarg);
+        if (!set->tokens)
+            set->tokens = optarg[0] == 'p' ? 2048 : 1;
+        return 0;
+    case TOKENS:
+        if (!to_number(optarg, 1, &number))
+            return complain("--tokens is a number, not \"%s\"", optarg);
+        set->tokens = (uint64_t)number;
+        return 0;
+    case LISTS:
+        set->lists = optarg;
+        return 0;
+    case CHECK:
+        set->check = true;
+        return 0;
+    case VARIANT:
+        set->bench.variant = optarg;
+        unsetenv("LLMK_VARIANT"); /* it would win */
+        return 0;
+    case 'd':
+        return setenv("LLMK_DEVICE", optarg, 1);
+    case IMAGE:
+        return setenv("LLMK_IMAGE", optarg, 1);
+    case SECONDS:
+        if (!to_number(optarg, 0, &set->bench.seconds))
+            return complain("--seconds is a number, not \"%s\"", optarg);
+        return 0;
+    case SETS:
+        if (!to_number(optarg, 1, &number))
+            return complain("--sets is a number, not \"%s\"", optarg);
+        set->bench.sets = (size_t)number;
+        return 0;
+    case JSON:
+        set->json = optarg;
+        return 0;
+    case STDIN:
+        set->from_stdin = true;
+        return 0;
+    case 'l':
+        set->list = true;
+        return 0;
+    case SABOTAGE:
+        set->bench.sabotage = !strcmp(optarg, "slow") ? CASE_SLOW : CASE_WRONG;
+        return 0;
+    default:
+        fputs("Try 'llmk-bench --help'.\n", stderr);
+        return 2;
+    }
+}
+
+static bool add_job(job_list *jobs, const char *name, const char *text)
+{
+    job *grown = realloc(jobs->list, (jobs->count + 1) * sizeof *grown);
+    if (!grown)
+        return false;
+    jobs->list = grown;
+    job *added = &grown[jobs->count++];
+    snprintf(added->name, sizeof added->name, "%s", name);
+    return snprintf(added->text, sizeof added->text, "%s", text) < (int)sizeof added->text;
+}
+
+/* An argument is a case, or one more field of the case before it. */
+static bool add_words(job_list *jobs, const char *words)
+{
+    if (jobs->count && strchr(words, '=') && !strpbrk(words, " \t")) {
+        char *text = jobs->list[jobs->count - 1].text;
+        const size_t used = strlen(text), room = sizeof jobs->list->text - used;
+        return snprintf(text + used, room, " %s", words) < (int)room;
+    }
+    return add_job(jobs, "", words);
+}
+
+/* Cases of operators that this version does not have are named and left out. */
+static int add_model(job_list *jobs, const settings *set)
+{
+    char dir[1200], error[1400];
+    size_t count;
+    if (!bench_models_dir(set->lists, dir, sizeof dir))
+        return complain("no model lists at %s; --lists DIR says where they are",
+                        set->lists ? set->lists : "the installed place");
+    bench_model_case *cases = bench_models_load(dir, set->model, set->tokens ? set->tokens : 1,
+                                                &count, error, sizeof error);
+    if (!cases)
+        return complain("%s", error);
+    for (size_t i = 0; i < count; i++) {
+        char op[64] = "";
+        sscanf(cases[i].text, "%63s", op);
+        if (!case_op_find(op))
+            fprintf(stderr, "llmk-bench: %s: there is no operator %s yet\n", cases[i].name, op);
+        else if (!add_job(jobs, cases[i].name, cases[i].text))
+            return complain("%s: too long", cases[i].name);
+    }
+    free(cases);
+    return 0;
+}
+
+/* ---- --list ---- */
+
+static const char *kind_text(const case_field *field, char *text, size_t size)
+{
+    size_t used = 0;
+    switch (field->kind) {
+    case CASE_U64:
+    case CASE_FLOAT:
+        snprintf(text, size, "%g", field->fallback);
+        break;
+    case CASE_FLAG:
+        snprintf(text, size, "flag");
+        break;
+    case CASE_ENUM:
+        text[0] = '\0';
+        for (size_t i = 0; field->names[i] && used < size; i++)
+            if (field->names[i][0])
+                used += (size_t)snprintf(text + used, size - used, "%s%s%s", used ? "|" : "",
+                                         field->names[i], (double)i == field->fallback ? "*" : "");
+        break;
+    }
+    return text;
+}
+
+static int list_everything(const settings *set)
+{
+    llmk_variant_info infos[32];
+    char text[256], dir[1200];
+    puts("Operators: fields with their default values (* in a choice), then variants");
+    for (const case_op *const *op = case_ops; *op; op++) {
+        printf("\n  %s\n", (*op)->name);
+        for (size_t i = 0; i < (*op)->field_count; i++) {
+            const case_field *field = &(*op)->fields[i];
+            printf("    %-16s %-34s %s\n", field->name, kind_text(field, text, sizeof text),
+                   field->help ? field->help : "");
+        }
+        const size_t count = case_variants(*op, infos, sizeof infos / sizeof *infos, stderr);
+        printf("    variants:       ");
+        for (size_t i = 0; i < count; i++)
+            printf(" %s", infos[i].name);
+        putchar('\n');
+    }
+    if (bench_models_dir(set->lists, dir, sizeof dir)) {
+        printf("\nModels (%s)\n", dir);
+        bench_models_list(dir, stdout);
+    }
+    return 0;
+}
+
+/* ---- Checking ---- */
+
+static int check_jobs(bench_session *s, const job_list *jobs)
+{
+    int status = 0;
+    for (size_t i = 0; i < jobs->count; i++) {
+        case_line line;
+        case_result result = {.ok = false};
+        char error[512], text[512], variant[64] = "";
+        if (!case_parse(jobs->list[i].text, &line, error, sizeof error))
+            return complain("%s", error);
+        case_print(&line, text, sizeof text);
+        const bool made =
+            bench_session_check(s, &line, &result, variant, sizeof variant, error, sizeof error);
+        if (result.ok) {
+            printf("ok    %s  [%s]  worst error %.3g of its bound, nmse %.3g\n", text, variant,
+                   result.worst, result.nmse);
+        } else if (!made && case_is_skip(error)) {
+            printf("skip  %s  %s\n", text, error);
+        } else {
+            printf("FAIL  %s  [%s]  %s\n", text, variant, made ? result.message : error);
+            printf("      llmk-bench --check%s%s '%s'\n", variant[0] ? " --variant " : "", variant,
+                   text);
+            status = 1;
+        }
+    }
+    return status;
+}
+
+/* ---- Timing ---- */
+
+static void show_progress(size_t i, size_t count, const char *text)
+{
+    if (isatty(STDERR_FILENO))
+        fprintf(stderr, "\r\033[K%s%.0zu%s%.0zu%s%.100s", count ? "[" : "", count ? i + 1 : 0,
+                count ? "/" : "", count, count ? "] " : "", text);
+}
+
+static int table_width(const job_list *jobs)
+{
+    size_t width = 4;
+    for (size_t i = 0; i < jobs->count; i++) {
+        const job *j = &jobs->list[i];
+        const size_t length = strlen(j->name[0] ? j->name : j->text);
+        width = length > width ? length : width;
+    }
+    return (int)width;
+}
+
+static int time_jobs(bench_session *s, const job_list *jobs, const settings *set)
+{
+    const int width = table_width(jobs);
+    char error[512];
+    int status = 0;
+    size_t count = 0;
+    bench_row *rows = calloc(2 * jobs->count, sizeof *rows); /* CLBlast may add one to each */
+    if (!rows)
+        return complain("out of memory");
+    show_progress(0, 0, "measuring the device");
+    if (!bench_session_probe(s, error, sizeof error)) {
+        free(rows);
+        return complain("%s", error) - 1;
+    }
+    show_progress(0, 0, "");
+    bench_print_device(stdout, s);
+    if (bench_clblast_note())
+        printf("%s\n\n", bench_clblast_note());
+    bench_print_head(stdout, width);
+    for (size_t i = 0; i < jobs->count; i++) {
+        case_line line;
+        const size_t first = count;
+        show_progress(i, jobs->count, jobs->list[i].text);
+        if (!case_parse(jobs->list[i].text, &line, error, sizeof error)) {
+            free(rows);
+            return complain("%s", error);
+        }
+        bench_session_time(s, &line, &rows[count++]);
+        count += bench_clblast_time(s, &line, &rows[count]);
+        show_progress(0, 0, "");
+        for (size_t r = first; r < count; r++) {
+            memcpy(rows[r].name, jobs->list[i].name, sizeof rows[r].name);
+            bench_print_row(stdout, &rows[r], &s->roof, width);
+            status |= rows[r].error[0] && !rows[r].skipped;
+        }
+        fflush(stdout);
+    }
+    if (set->json && !bench_json_write(set->json, s, rows, count, error, sizeof error))
+        status = complain("%s", error) - 1;
+    free(rows);
+    return status;
+}
+
+static bool put_line(char *json)
+{
+    if (json)
+        puts(json);
+    fflush(stdout);
+    free(json);
+    return json != NULL;
+}
+
+/* The answer to one line: a row, or what is not known about the case. */
+static char *answer(bench_session *s, const char *text)
+{
+    static const char clblast[] = "clblast ";
+    const bool peer = !strncmp(text, clblast, sizeof clblast - 1);
+    const char *wanted = peer ? text + sizeof clblast - 1 : text;
+    case_line line;
+    char error[512];
+    bench_row row;
+    if (!case_parse(wanted, &line, error, sizeof error))
+        return bench_json_note(wanted, "unknown", error);
+    if (!peer)
+        bench_session_time(s, &line, &row);
+    else if (!bench_clblast_time(s, &line, &row))
+        return bench_json_note(wanted, "unknown",
+                               bench_clblast_note() ? bench_clblast_note()
+                                                    : "CLBlast has no such product");
+    snprintf(row.text, sizeof row.text, "%s", wanted); /* as it was asked for */
+    return bench_json_row(&row, &s->roof);
+}
+
+/* For programs that alternate with something else: a case a line, answered by a line of JSON;
+ * "clblast CASE" times CLBlast on it. */
+static int serve(bench_session *s)
+{
+    char text[512], error[512];
+    if (!bench_session_probe(s, error, sizeof error))
+        return complain("%s", error) - 1;
+    if (!put_line(bench_json_device(s)))
+        return complain("--stdin needs jansson, without which this llmk-bench was built");
+    while (fgets(text, sizeof text, stdin)) {
+        text[strcspn(text, "\n")] = '\0';
+        put_line(answer(s, text));
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    settings set = {.bench = {.seconds = 0.5}};
+    job_list jobs = {NULL, 0};
+    int option, status = 0;
+    while ((option = getopt_long(argc, argv, "d:lh", long_options, NULL)) != -1) {
+        if (option == 'h')
+            return fputs(usage, stdout) < 0;
+        if (option == VERSION)
+            return puts(llmk_build_info()) < 0;
+        status = read_option(option, &set);
+        if (status)
+            return status;
+    }
+    if (set.list)
+        return list_everything(&set);
+    for (int i = optind; i < argc; i++)
+        if (!add_words(&jobs, argv[i]))
+            return complain("\"%.40s...\" is too long", argv[i]);
+    if (set.model && (status = add_model(&jobs, &set)) != 0)
+        return status;
+    if (!jobs.count && !set.from_stdin)
+        return complain("nothing to do: give a case or a model, or see --help");
+
+    char error[512];
+    bench_session session;
+    if (!bench_session_open(&session, &set.bench, error, sizeof error)) {
+        free(jobs.list);
+        return complain("%s", error) - 1;
+    }
+    status = set.from_stdin ? serve(&session)
+             : set.check    ? check_jobs(&session, &jobs)
+                            : time_jobs(&session, &jobs, &set);
+    bench_session_close(&session);
+    free(jobs.list);
+    return status;
+}

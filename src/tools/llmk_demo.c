@@ -1,0 +1,537 @@
+/*
+ * llmk-demo - runs the MLP blocks of a real model on an OpenCL device and checks every layer.
+ *
+ * T rows of the embedding table go through all layers: RMSNorm, gate and up projections, SwiGLU,
+ * down projection with the residual. Each layer is compared with an f64 reference that starts from
+ * the device's own input of that layer, so that errors do not hide in those of the layers before.
+ */
+#include "core/half.h"
+#include "formats/gguf_write.h"
+#include "tools/common/mlp_model.h"
+#include "tools/common/mlp_reference.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <strings.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MAX_ROWS 65536u
+
+static const char usage[] =
+    "usage: llmk-demo MODEL.gguf [options]\n"
+    "       llmk-demo --generate OUT.gguf\n"
+    "\n"
+    "Runs the MLP block of every layer of a model on the device, checks each layer against an f64\n"
+    "reference, and prints time and bandwidth per operator. Exits with 1 if a bound is broken.\n"
+    "\n"
+    "  -r, --rows T        rows (tokens) to run, default 8\n"
+    "  -n, --layers N      only the first N layers\n"
+    "  -t, --dtype TYPE    f16 (default), bf16 or f32: the type of activations\n"
+    "  -d, --device WHICH  an index, \"gpu\", \"cpu\" or a part of \"PLATFORM / DEVICE\"\n"
+    "      --seconds S     how long to time each operator, default 0.3; 0: not at all\n"
+    "      --slice OUT     write the T rows and N layers as a smaller GGUF file, and stop\n"
+    "      --generate OUT  write a small synthetic model (Q4_1), and stop\n"
+    "  -h, --help          this text\n";
+
+typedef struct options {
+    const char *model, *slice, *generate;
+    uint64_t rows;
+    uint32_t layers; /* 0: all */
+    llmk_dtype dtype;
+    double seconds;
+} options;
+
+/* Everything on the device. */
+typedef struct demo {
+    const options *opt;
+    mlp_model model;
+    llmk_context *ctx;
+    cl_command_queue queue;
+    uint64_t rows;
+    uint32_t layer_count;
+    mlp_device_layer *layers;
+    cl_mem x, h, gate, up; /* activations; the block's output goes in place over x */
+} demo;
+
+static bool fail(const char *what, const char *why)
+{
+    fprintf(stderr, "llmk-demo: %s: %s\n", what, why);
+    return false;
+}
+
+static bool fail_status(const char *what)
+{
+    return fail(what, llmk_error_message());
+}
+
+/* ---- Activations between host and device ---- */
+
+static size_t element_size(const demo *d)
+{
+    return llmk_dtype_bits(d->opt->dtype) / 8;
+}
+
+static void encode(llmk_dtype dtype, double value, void *out)
+{
+    const float f = (float)value;
+    const uint16_t bits = dtype == LLMK_F16 ? llmk_f32_to_f16(f) : llmk_f32_to_bf16(f);
+    if (dtype == LLMK_F32)
+        memcpy(out, &f, sizeof f);
+    else
+        memcpy(out, &bits, sizeof bits);
+}
+
+static double decode(llmk_dtype dtype, const void *in)
+{
+    float f;
+    uint16_t bits;
+    if (dtype == LLMK_F32) {
+        memcpy(&f, in, sizeof f);
+        return f;
+    }
+    memcpy(&bits, in, sizeof bits);
+    return dtype == LLMK_F16 ? llmk_f16_to_f32(bits) : llmk_bf16_to_f32(bits);
+}
+
+static bool read_x(demo *d, double *values)
+{
+    const size_t count = (size_t)(d->rows * d->model.hidden), size = element_size(d);
+    char *bytes = malloc(count * size);
+    const bool ok = bytes && clEnqueueReadBuffer(d->queue, d->x, CL_TRUE, 0, count * size, bytes, 0,
+                                                 NULL, NULL) == CL_SUCCESS;
+    for (size_t i = 0; ok && i < count; i++)
+        values[i] = decode(d->opt->dtype, bytes + i * size);
+    free(bytes);
+    return ok ? true : fail("reading activations", "the device did not give them back");
+}
+
+/* The first rows of the embedding table, rounded to the activations' type, to the device. */
+static bool write_embeddings(demo *d, double *values)
+{
+    const mlp_model *m = &d->model;
+    const size_t hidden = (size_t)m->hidden, size = element_size(d);
+    const size_t row_bytes = m->embedding->bytes / (size_t)m->embedding->dims[1];
+    float *row = malloc(hidden * sizeof *row);
+    char *bytes = malloc((size_t)d->rows * hidden * size);
+    bool ok = row && bytes;
+    for (uint64_t r = 0; ok && r < d->rows; r++) {
+        ok = llmk_gguf_dequantise(m->embedding->type,
+                                  (const char *)m->embedding->data + r * row_bytes, hidden, row);
+        for (size_t k = 0; ok && k < hidden; k++) {
+            char *where = bytes + (r * hidden + k) * size;
+            encode(d->opt->dtype, (double)row[k], where);
+            values[r * hidden + k] = decode(d->opt->dtype, where);
+        }
+    }
+    if (!ok)
+        fail("token_embd.weight", "out of memory, or a type without a host conversion");
+    ok = ok && clEnqueueWriteBuffer(d->queue, d->x, CL_TRUE, 0, (size_t)d->rows * hidden * size,
+                                    bytes, 0, NULL, NULL) == CL_SUCCESS;
+    free(row);
+    free(bytes);
+    return ok;
+}
+
+/* ---- The operators of a block ---- */
+
+typedef enum step { STEP_NORM, STEP_GATE, STEP_UP, STEP_ACTIVATE, STEP_DOWN, STEP_COUNT } step;
+static const char *const step_names[STEP_COUNT] = {"rmsnorm", "linear gate", "linear up", "swiglu",
+                                                   "linear down + residual"};
+
+static llmk_tensor activations(const demo *d, cl_mem buffer, uint64_t columns)
+{
+    return llmk_matrix(buffer, d->opt->dtype, d->rows, columns);
+}
+
+static llmk_status linear(demo *d, const llmk_weights *w, llmk_tensor x, llmk_tensor y,
+                          bool residual)
+{
+    llmk_linear_args args = LLMK_INIT(llmk_linear_args);
+    args.x = x;
+    args.weights = w;
+    args.y = y;
+    if (residual)
+        args.residual = y; /* in place */
+    return llmk_linear(d->ctx, d->queue, &args, NULL);
+}
+
+static llmk_status run_step(demo *d, uint32_t index, step which)
+{
+    const mlp_device_layer *l = &d->layers[index];
+    const uint64_t hidden = d->model.hidden, inner = d->model.intermediate;
+    const llmk_tensor x = activations(d, d->x, hidden), h = activations(d, d->h, hidden);
+    const llmk_tensor gate = activations(d, d->gate, inner), up = activations(d, d->up, inner);
+    switch (which) {
+    case STEP_NORM: {
+        llmk_rmsnorm_args args = LLMK_INIT(llmk_rmsnorm_args);
+        args.x = x;
+        args.weight = llmk_vector(l->norm, LLMK_F32, hidden);
+        args.y = h;
+        args.eps = d->model.epsilon;
+        args.flags = d->model.epsilon == 0 ? LLMK_RMSNORM_EPS_ZERO : 0;
+        return llmk_rmsnorm(d->ctx, d->queue, &args, NULL);
+    }
+    case STEP_GATE:
+        return linear(d, l->gate, h, gate, false);
+    case STEP_UP:
+        return linear(d, l->up, h, up, false);
+    case STEP_ACTIVATE: {
+        llmk_gated_activation_args args = LLMK_INIT(llmk_gated_activation_args);
+        args.activation = LLMK_SILU;
+        args.gate = gate;
+        args.up = up;
+        args.y = gate; /* in place */
+        return llmk_gated_activation(d->ctx, d->queue, &args, NULL);
+    }
+    case STEP_DOWN:
+        return linear(d, l->down, gate, x, true);
+    case STEP_COUNT:
+        break;
+    }
+    return LLMK_INTERNAL;
+}
+
+/* True bytes of one step of one layer: each tensor once. */
+static double step_bytes(const demo *d, uint32_t index, step which)
+{
+    const mlp_layer *l = &d->model.layers[index];
+    const double size = (double)element_size(d), rows = (double)d->rows;
+    const double x = rows * (double)d->model.hidden * size;
+    const double inner = rows * (double)d->model.intermediate * size;
+    switch (which) {
+    case STEP_NORM:
+        return 2 * x + (double)l->norm->bytes;
+    case STEP_GATE:
+        return x + inner + (double)l->gate->bytes;
+    case STEP_UP:
+        return x + inner + (double)l->up->bytes;
+    case STEP_ACTIVATE:
+        return 3 * inner;
+    case STEP_DOWN:
+        return inner + 2 * x + (double)l->down->bytes;
+    case STEP_COUNT:
+        break;
+    }
+    return 0;
+}
+
+/* ---- Checking ---- */
+
+/* Normalised mean squared error; the bound is four times what the reference's variances sum to. */
+static bool report(const char *label, const double *got, const double *expected,
+                   const double *variance, size_t count)
+{
+    double error = 0, power = 0, spread = 0;
+    for (size_t i = 0; i < count; i++) {
+        error += (got[i] - expected[i]) * (got[i] - expected[i]);
+        power += expected[i] * expected[i];
+        spread += variance ? variance[i] : 0;
+    }
+    const double floor = power > 0 ? power : 1;
+    const double nmse = error / floor, bound = 4 * spread / floor;
+    const bool ok = variance ? nmse <= bound : isfinite(nmse); /* NaN is never ok */
+    if (variance)
+        printf("%s nmse=%.3e bound=%.3e %s\n", label, nmse, bound, ok ? "ok" : "BROKEN");
+    else
+        printf("%s nmse=%.3e %s\n", label, nmse, ok ? "ok" : "BROKEN");
+    return ok;
+}
+
+typedef struct check_buffers {
+    double *input, *output, *expected, *variance, *chain, *chain_next;
+} check_buffers;
+
+static bool check_layer(demo *d, uint32_t index, check_buffers *b, bool *within)
+{
+    const size_t count = (size_t)(d->rows * d->model.hidden);
+    char error[512], label[64];
+    if (!read_x(d, b->input))
+        return false;
+    for (int s = 0; s < STEP_COUNT; s++)
+        if (run_step(d, index, (step)s) != LLMK_OK)
+            return fail_status(step_names[s]);
+    if (!read_x(d, b->output))
+        return false;
+    if (!mlp_reference_layer(&d->model, index, d->rows, d->opt->dtype, b->input, b->expected,
+                             b->variance, error, sizeof error) ||
+        !mlp_reference_layer(&d->model, index, d->rows, d->opt->dtype, b->chain, b->chain_next,
+                             NULL, error, sizeof error))
+        return fail("reference", error);
+    double *swap = b->chain;
+    b->chain = b->chain_next;
+    b->chain_next = swap;
+    snprintf(label, sizeof label, "layer=%u", index);
+    *within = report(label, b->output, b->expected, b->variance, count) && *within;
+    fflush(stdout);
+    return true;
+}
+
+static bool check_all(demo *d)
+{
+    const size_t count = (size_t)(d->rows * d->model.hidden);
+    double *pool = malloc(6 * count * sizeof *pool);
+    if (!pool)
+        return fail("checking", "out of memory");
+    check_buffers b = {
+        pool, pool + count, pool + 2 * count, pool + 3 * count, pool + 4 * count, pool + 5 * count};
+    bool within = true;
+    bool ok = write_embeddings(d, b.chain);
+    for (uint32_t i = 0; ok && i < d->layer_count; i++)
+        ok = check_layer(d, i, &b, &within);
+    if (ok) /* b.chain has gone through all layers in f64 alone */
+        within = report("chained", b.output, b.chain, NULL, count) && within;
+    free(pool);
+    if (ok && !within)
+        return fail("check", "at least one layer is outside its bound");
+    return ok;
+}
+
+/* ---- Timing ---- */
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Seconds for `passes` passes of the steps [first, last] over all layers; negative on failure. */
+static double time_passes(demo *d, step first, step last, unsigned passes)
+{
+    const double start = now();
+    for (unsigned p = 0; p < passes; p++)
+        for (uint32_t i = 0; i < d->layer_count; i++)
+            for (int s = (int)first; s <= (int)last; s++)
+                if (run_step(d, i, (step)s) != LLMK_OK)
+                    return -1;
+    if (clFinish(d->queue) != CL_SUCCESS)
+        return -1;
+    return now() - start;
+}
+
+static bool time_steps(demo *d, step first, step last, const char *name)
+{
+    double bytes = 0;
+    for (uint32_t i = 0; i < d->layer_count; i++)
+        for (int s = (int)first; s <= (int)last; s++)
+            bytes += step_bytes(d, i, (step)s);
+    unsigned passes = 1;
+    double best = INFINITY, spent = time_passes(d, first, last, 1); /* warm-up */
+    const double once = time_passes(d, first, last, 1);
+    if (spent < 0 || once < 0)
+        return fail_status(name);
+    if (once < d->opt->seconds / 8)
+        passes = (unsigned)(d->opt->seconds / 8 / (once > 1e-6 ? once : 1e-6)) + 1;
+    for (spent = 0; spent < d->opt->seconds;) {
+        const double t = time_passes(d, first, last, passes);
+        if (t < 0)
+            return fail_status(name);
+        spent += t;
+        best = t / passes < best ? t / passes : best;
+    }
+    printf("%-24s %10.2f us/layer %10.2f GB/s\n", name, 1e6 * best / d->layer_count,
+           1e-9 * bytes / best);
+    fflush(stdout);
+    return true;
+}
+
+static bool time_all(demo *d)
+{
+    printf("\n%-24s %19s %15s\n", "operator", "time", "bandwidth");
+    for (int s = 0; s < STEP_COUNT; s++)
+        if (!time_steps(d, (step)s, (step)s, step_names[s]))
+            return false;
+    return time_steps(d, STEP_NORM, STEP_DOWN, "whole block");
+}
+
+/* ---- Set-up ---- */
+
+static bool make_buffer(demo *d, cl_mem *buffer, uint64_t columns)
+{
+    cl_int err;
+    *buffer = clCreateBuffer(llmk_context_cl_context(d->ctx), CL_MEM_READ_WRITE,
+                             (size_t)(d->rows * columns) * element_size(d), NULL, &err);
+    return *buffer ? true : fail("activations", "the device has no memory for them");
+}
+
+static bool set_up(demo *d)
+{
+    if (llmk_context_create(NULL, &d->ctx) != LLMK_OK)
+        return fail_status("no context");
+    llmk_device_info info = LLMK_INIT(llmk_device_info);
+    if (llmk_context_device_info(d->ctx, &info) != LLMK_OK)
+        return fail_status("reading the device");
+    cl_int err;
+    d->queue = clCreateCommandQueue(llmk_context_cl_context(d->ctx), llmk_context_cl_device(d->ctx),
+                                    0, &err);
+    d->layers = calloc(d->layer_count, sizeof *d->layers);
+    if (!d->queue || !d->layers)
+        return fail("set-up", "cannot make a queue");
+    uint64_t weight_bytes = 0;
+    for (uint32_t i = 0; i < d->layer_count; i++) {
+        if (mlp_layer_upload(d->ctx, &d->model, i, &d->layers[i]) != LLMK_OK)
+            return fail_status("uploading weights");
+        const mlp_layer *l = &d->model.layers[i];
+        weight_bytes += l->gate->bytes + l->up->bytes + l->down->bytes;
+    }
+    printf("device=\"%s / %s\"\n", info.platform, info.name);
+    printf("model=\"%s\" architecture=%s hidden=%" PRIu64 " intermediate=%" PRIu64
+           " layers=%u rows=%" PRIu64 " activations=%s gate=%s weights=%.1f MiB\n",
+           d->opt->model, d->model.architecture, d->model.hidden, d->model.intermediate,
+           d->layer_count, d->rows, llmk_dtype_name(d->opt->dtype),
+           llmk_gguf_type_of(d->model.layers[0].gate->type)->name,
+           (double)weight_bytes / (1 << 20));
+    fflush(stdout);
+    return make_buffer(d, &d->x, d->model.hidden) && make_buffer(d, &d->h, d->model.hidden) &&
+           make_buffer(d, &d->gate, d->model.intermediate) &&
+           make_buffer(d, &d->up, d->model.intermediate);
+}
+
+static void tear_down(demo *d)
+{
+    cl_mem const buffers[] = {d->x, d->h, d->gate, d->up};
+    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++)
+        if (buffers[i])
+            clReleaseMemObject(buffers[i]);
+    for (uint32_t i = 0; d->layers && i < d->layer_count; i++)
+        mlp_layer_free(&d->layers[i]);
+    free(d->layers);
+    if (d->queue)
+        clReleaseCommandQueue(d->queue);
+    llmk_context_free(d->ctx);
+    mlp_model_close(&d->model);
+}
+
+static bool run(const options *opt)
+{
+    demo d = {.opt = opt};
+    char error[512];
+    if (!mlp_model_open(opt->model, &d.model, error, sizeof error))
+        return fail(opt->model, error);
+    d.rows = opt->rows < d.model.embedding->dims[1] ? opt->rows : d.model.embedding->dims[1];
+    d.layer_count =
+        opt->layers > 0 && opt->layers < d.model.layer_count ? opt->layers : d.model.layer_count;
+    bool ok;
+    if (opt->slice) {
+        ok = mlp_model_slice(&d.model, d.rows, d.layer_count, opt->slice, error, sizeof error) ||
+             fail(opt->slice, error);
+        if (ok)
+            printf("wrote %s: %" PRIu64 " rows, %u layers\n", opt->slice, d.rows, d.layer_count);
+    } else {
+        ok = set_up(&d) && check_all(&d) && (opt->seconds <= 0 || time_all(&d));
+    }
+    tear_down(&d);
+    return ok;
+}
+
+static bool generate(const char *path)
+{
+    const llmk_gguf_synthetic model = {.hidden = 256,
+                                       .intermediate = 704,
+                                       .blocks = 4,
+                                       .rows = 64,
+                                       .type = LLMK_GGUF_Q4_1,
+                                       .embedding_type = LLMK_GGUF_Q8_0,
+                                       .rms_epsilon = 1e-5f,
+                                       .seed = 1};
+    char error[512];
+    if (!llmk_gguf_write_synthetic(&model, path, error, sizeof error))
+        return fail(path, error);
+    printf("wrote %s: a synthetic model, %u layers\n", path, model.blocks);
+    return true;
+}
+
+/* ---- Command line ---- */
+
+static bool parse_count(const char *text, uint64_t most, uint64_t *value)
+{
+    char *end = NULL;
+    errno = 0;
+    const unsigned long long v = strtoull(text, &end, 10);
+    if (errno || end == text || *end != '\0' || text[0] == '-' || v == 0 || v > most)
+        return false;
+    *value = v;
+    return true;
+}
+
+static bool parse_dtype(const char *text, llmk_dtype *dtype)
+{
+    for (int d = LLMK_F32; d <= LLMK_BF16; d++)
+        if (strcasecmp(text, llmk_dtype_name((llmk_dtype)d)) == 0) {
+            *dtype = (llmk_dtype)d;
+            return true;
+        }
+    return false;
+}
+
+static bool parse_seconds(const char *text, double *seconds)
+{
+    char *end = NULL;
+    *seconds = strtod(text, &end);
+    return end != text && *end == '\0' && *seconds >= 0 && *seconds <= 3600;
+}
+
+int main(int argc, char **argv)
+{
+    enum { OPT_SECONDS = 256, OPT_SLICE, OPT_GENERATE };
+    static const struct option known[] = {{"rows", required_argument, NULL, 'r'},
+                                          {"layers", required_argument, NULL, 'n'},
+                                          {"dtype", required_argument, NULL, 't'},
+                                          {"device", required_argument, NULL, 'd'},
+                                          {"seconds", required_argument, NULL, OPT_SECONDS},
+                                          {"slice", required_argument, NULL, OPT_SLICE},
+                                          {"generate", required_argument, NULL, OPT_GENERATE},
+                                          {"help", no_argument, NULL, 'h'},
+                                          {NULL, 0, NULL, 0}};
+    options opt = {.rows = 8, .dtype = LLMK_F16, .seconds = 0.3};
+    uint64_t layers = 0;
+    bool ok = true;
+    int c;
+    while (ok && (c = getopt_long(argc, argv, "r:n:t:d:h", known, NULL)) != -1) {
+        switch (c) {
+        case 'r':
+            ok = parse_count(optarg, MAX_ROWS, &opt.rows);
+            break;
+        case 'n':
+            ok = parse_count(optarg, UINT32_MAX, &layers);
+            opt.layers = (uint32_t)layers;
+            break;
+        case 't':
+            ok = parse_dtype(optarg, &opt.dtype);
+            break;
+        case 'd':
+            setenv("LLMK_DEVICE", optarg, 1);
+            break;
+        case OPT_SECONDS:
+            ok = parse_seconds(optarg, &opt.seconds);
+            break;
+        case OPT_SLICE:
+            opt.slice = optarg;
+            break;
+        case OPT_GENERATE:
+            opt.generate = optarg;
+            break;
+        case 'h':
+            fputs(usage, stdout);
+            return 0;
+        default:
+            ok = false;
+            break;
+        }
+        if (!ok && c != '?')
+            fprintf(stderr, "llmk-demo: \"%s\" is not a legal value\n", optarg);
+    }
+    if (ok && opt.generate && optind == argc)
+        return generate(opt.generate) ? 0 : 1;
+    if (!ok || opt.generate || optind + 1 != argc) {
+        fputs(usage, stderr);
+        return 2;
+    }
+    opt.model = argv[optind];
+    return run(&opt) ? 0 : 1;
+}

@@ -1,0 +1,302 @@
+/* test_bench.c - what llmk-bench is made of: statistics, rotation, model lists, timing that notices
+ * a slower operator, checking that notices a wrong one, and JSON that parses. The operator here is
+ * a copy by the driver. */
+#include "tools/common/bench_models.h"
+#include "tools/common/bench_report.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#ifdef LLMK_HAVE_JANSSON
+#include <jansson.h>
+#endif
+
+/* ---- An operator: y = x ---- */
+
+typedef struct copy_args {
+    size_t struct_size;
+    llmk_tensor x, y;
+} copy_args;
+
+static const case_field copy_fields[] = {
+    {"n", CASE_U64, 1 << 20, NULL, "elements"},
+    {"x", CASE_ENUM, LLMK_F32, case_dtype_names, "dtype"},
+    {"skip", CASE_FLAG, 0, NULL, "is not for this device"},
+    {"fail", CASE_FLAG, 0, NULL, "fails when it is called"},
+};
+
+static bool fail_calls;
+
+static bool copy_prepare(case_run *run, const case_line *line, void *args)
+{
+    copy_args *a = args;
+    const uint64_t dim[1] = {case_u64(line, "n")};
+    if (case_flag(line, "skip"))
+        return case_skip(run, "not here");
+    fail_calls = case_flag(line, "fail");
+    case_tensor *x = case_add_tensor(run, "x", CASE_INPUT, case_dtype(line, "x"), 1, dim, &a->x);
+    case_tensor *y = case_add_tensor(run, "y", CASE_OUTPUT, case_dtype(line, "x"), 1, dim, &a->y);
+    case_fill_values(run, x, CASE_UNIFORM, 1, 1);
+    memcpy(case_expect(run, y), x->values, x->count * sizeof *x->values);
+    return true;
+}
+
+static llmk_status copy_call(llmk_context *ctx, cl_command_queue queue, const void *args,
+                             const llmk_events *events)
+{
+    (void)ctx;
+    (void)events;
+    const copy_args *a = args;
+    const size_t bytes = (size_t)a->x.dim[0] * llmk_dtype_bits(a->x.dtype) / 8;
+    if (fail_calls)
+        return LLMK_INVALID_SHAPE;
+    return clEnqueueCopyBuffer(queue, a->x.buffer, a->y.buffer, (size_t)a->x.offset,
+                               (size_t)a->y.offset, bytes, 0, NULL, NULL) == CL_SUCCESS
+               ? LLMK_OK
+               : LLMK_OPENCL_ERROR;
+}
+
+static double copy_flops(const case_line *line)
+{
+    return 3 * case_get(line, "n");
+}
+
+static const case_op copy_op = {
+    .name = "copy",
+    .args_size = sizeof(copy_args),
+    .fields = copy_fields,
+    .field_count = sizeof copy_fields / sizeof *copy_fields,
+    .prepare = copy_prepare,
+    .call = copy_call,
+    .flops = copy_flops,
+};
+
+/* ---- A session ---- */
+
+static bench_session session;
+
+static int open_session(void **state)
+{
+    (void)state;
+    char error[512];
+    const bench_options options = {.seconds = 0.03};
+    if (bench_session_open(&session, &options, error, sizeof error) &&
+        bench_session_probe(&session, error, sizeof error))
+        return 0;
+    fprintf(stderr, "%s\n", error);
+    return -1;
+}
+
+static int close_session(void **state)
+{
+    (void)state;
+    bench_session_close(&session);
+    return 0;
+}
+
+static bench_row time_case(const char *fields)
+{
+    case_line line;
+    char error[256];
+    bench_row row;
+    if (!case_parse_fields(&copy_op, fields, &line, error, sizeof error))
+        fail_msg("%s", error);
+    bench_session_time(&session, &line, &row);
+    return row;
+}
+
+/* ---- Tests ---- */
+
+static void test_statistics(void **state)
+{
+    (void)state;
+    double values[] = {5, 1, 4, 2, 3};
+    const bench_stats stats = bench_stats_of(values, 5);
+    assert_true(stats.count == 5 && stats.least == 1 && stats.median == 3);
+    assert_true(stats.q1 == 2 && stats.q3 == 4);
+    assert_true(fabs(stats.p5 - 1.2) < 1e-12 && fabs(stats.p95 - 4.8) < 1e-12);
+    assert_true(fabs(bench_stats_spread(&stats) - 1.2) < 1e-12);
+    double even[] = {4, 1, 3, 2}, one[] = {7};
+    assert_true(bench_stats_of(even, 4).median == 2.5);
+    assert_true(bench_stats_of(one, 1).p95 == 7);
+    const bench_stats none = bench_stats_of(NULL, 0);
+    assert_true(none.count == 0 && bench_stats_spread(&none) == 0);
+}
+
+static void test_rotation(void **state)
+{
+    (void)state;
+    llmk_device_info gpu = {
+        .type = CL_DEVICE_TYPE_GPU, .cache_bytes = 60u << 20, .global_bytes = 140ull << 30};
+    assert_int_equal(bench_choose_sets(&gpu, 100000000), 5);    /* beyond 400 MB */
+    assert_int_equal(bench_choose_sets(&gpu, 10ull << 30), 2);  /* never in place */
+    assert_int_equal(bench_choose_sets(&gpu, 16384), 64);       /* not without end */
+    assert_int_equal(bench_choose_sets(&gpu, 100ull << 30), 1); /* as memory allows */
+    gpu.cache_bytes = 200u << 20;
+    assert_int_equal(bench_choose_sets(&gpu, 100u << 20), 9); /* beyond four caches */
+    llmk_device_info cpu = {
+        .type = CL_DEVICE_TYPE_CPU, .cache_bytes = 1 << 20, .global_bytes = 1 << 30};
+    assert_int_equal(bench_choose_sets(&cpu, 1 << 20), 5);
+    assert_int_equal(bench_choose_sets(&cpu, 0), 64);
+}
+
+static void test_timing(void **state)
+{
+    (void)state;
+    const bench_row row = time_case("n=100000");
+    if (row.error[0])
+        fail_msg("%s", row.error);
+    assert_string_equal(row.text, "copy n=100000");
+    assert_int_equal(row.bytes_read, 400000);
+    assert_int_equal(row.bytes_written, 400000);
+    assert_true(row.flops == 300000 && row.sets >= 2);
+    assert_int_equal(row.rotation_bytes, row.sets * 800000);
+    assert_true(row.timing.us.count >= 3 && row.timing.us.median > 0);
+    assert_true(row.timing.us.least <= row.timing.us.q1 && row.timing.us.q3 <= row.timing.us.p95);
+    assert_true(session.roof.launch_us > 0 && session.roof.copy_gbs > 0 &&
+                session.roof.fma_tflops > 0);
+    const double roof = bench_row_roof_us(&row, &session.roof);
+    assert_true(fabs(roof - 800000 / session.roof.copy_gbs * 1e-3) < 1e-9 * roof);
+}
+
+static void test_slow_operator_looks_slow(void **state)
+{
+    (void)state;
+    const double honest = time_case("n=200000").timing.us.median;
+    session.options.sabotage = CASE_SLOW;
+    const double slow = time_case("n=200000").timing.us.median;
+    session.options.sabotage = CASE_HONEST;
+    if (!(slow > 3 * honest))
+        fail_msg("%g us, slowed down %g us", honest, slow);
+}
+
+static void test_wrong_operator_looks_wrong(void **state)
+{
+    (void)state;
+    case_line line;
+    case_result result;
+    char error[256], variant[64];
+    assert_true(case_parse_fields(&copy_op, "n=1000 x=f16", &line, error, sizeof error));
+    assert_true(bench_session_check(&session, &line, &result, variant, sizeof variant, error,
+                                    sizeof error));
+    assert_true(result.ok);
+    session.options.sabotage = CASE_WRONG;
+    assert_true(bench_session_check(&session, &line, &result, variant, sizeof variant, error,
+                                    sizeof error));
+    session.options.sabotage = CASE_HONEST;
+    assert_false(result.ok);
+    assert_non_null(strstr(result.message, "y[0] is"));
+}
+
+static void test_failures_are_rows(void **state)
+{
+    (void)state;
+    const bench_row skipped = time_case("skip");
+    assert_true(skipped.skipped && strstr(skipped.error, "not here"));
+    const bench_row failed = time_case("fail");
+    assert_true(!failed.skipped && strstr(failed.error, "LLMK_INVALID_SHAPE"));
+}
+
+static void write_file(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static void test_models(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/llmk-models-XXXXXX", path[64], error[1400];
+    size_t count;
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/tiny.txt", dir);
+    write_file(path,
+               "# a model\n\n  norm : rmsnorm rows={T} h=64  # of {T}\nup: linear m={T} n={T}\n");
+    bench_model_case *cases = bench_models_load(dir, "tiny", 17, &count, error, sizeof error);
+    assert_non_null(cases);
+    assert_int_equal(count, 2);
+    assert_string_equal(cases[0].name, "norm");
+    assert_string_equal(cases[0].text, "rmsnorm rows=17 h=64");
+    assert_string_equal(cases[1].text, "linear m=17 n=17");
+    free(cases);
+    write_file(path, "norm: rmsnorm\nno colon here\n");
+    assert_null(bench_models_load(dir, "tiny", 1, &count, error, sizeof error));
+    assert_non_null(strstr(error, "tiny.txt:2: expected"));
+    write_file(path, "# nothing\n");
+    assert_null(bench_models_load(dir, "tiny", 1, &count, error, sizeof error));
+    assert_null(bench_models_load(dir, "../tiny", 1, &count, error, sizeof error));
+    assert_null(bench_models_load(dir, "none", 1, &count, error, sizeof error));
+    unlink(path);
+    rmdir(dir);
+}
+
+static void test_json(void **state)
+{
+    (void)state;
+#ifdef LLMK_HAVE_JANSSON
+    char path[] = "/tmp/llmk-json-XXXXXX", error[512];
+    bench_row rows[2] = {time_case("n=1000"), time_case("fail")};
+    snprintf(rows[0].name, sizeof rows[0].name, "a \"name\"");
+    close(mkstemp(path));
+    assert_true(bench_json_write(path, &session, rows, 2, error, sizeof error));
+    json_t *document = json_load_file(path, 0, NULL);
+    assert_non_null(document);
+    static const char *const texts[] = {"tool",     "date",   "library", "image",
+                                        "platform", "device", "driver"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        assert_true(json_is_string(json_object_get(document, texts[i])));
+    assert_true(json_real_value(json_object_get(document, "copy_gbs")) > 0);
+    const json_t *results = json_object_get(document, "results");
+    assert_int_equal(json_array_size(results), 2);
+    const json_t *row = json_array_get(results, 0);
+    assert_string_equal(json_string_value(json_object_get(row, "case")), "copy n=1000");
+    assert_string_equal(json_string_value(json_object_get(row, "name")), "a \"name\"");
+    static const char *const reals[] = {
+        "us", "us_q1", "us_q3", "spread", "gbs", "tflops", "percent_roofline", "copy_us"};
+    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
+        assert_true(json_is_real(json_object_get(row, reals[i])));
+    assert_int_equal(json_integer_value(json_object_get(row, "bytes")), 8000);
+    assert_true(json_integer_value(json_object_get(row, "launches_per_batch")) > 0);
+    row = json_array_get(results, 1);
+    assert_true(json_is_string(json_object_get(row, "error")));
+    assert_null(json_object_get(row, "us"));
+    json_decref(document);
+    unlink(path);
+    assert_false(bench_json_write("/nowhere/at/all", &session, rows, 2, error, sizeof error));
+    assert_non_null(strstr(error, "/nowhere/at/all: "));
+
+    char *line = bench_json_row(&rows[0], &session.roof);
+    assert_null(strchr(line, '\n'));
+    document = json_loads(line, 0, NULL);
+    assert_true(json_is_object(document));
+    json_decref(document);
+    free(line);
+#else
+    skip();
+#endif
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_statistics),
+        cmocka_unit_test(test_rotation),
+        cmocka_unit_test(test_timing),
+        cmocka_unit_test(test_slow_operator_looks_slow),
+        cmocka_unit_test(test_wrong_operator_looks_wrong),
+        cmocka_unit_test(test_failures_are_rows),
+        cmocka_unit_test(test_models),
+        cmocka_unit_test(test_json),
+    };
+    return cmocka_run_group_tests(tests, open_session, close_session);
+}
