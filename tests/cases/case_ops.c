@@ -5,6 +5,9 @@
  * `const case_op case_op_rmsnorm`, defined in rmsnorm_cases.c. */
 /* clang-format off */
 #define OPERATORS(X) \
+    X(rmsnorm) \
+    X(gated_activation) \
+    X(add) \
     X(quantize) \
     X(dequantize) \
     X(error_report) \

@@ -1,0 +1,2 @@
+// Addition in plain OpenCL C.
+#include "add/add_tiles.clh"

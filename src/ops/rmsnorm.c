@@ -1,0 +1,305 @@
+/* rmsnorm.c - RMSNorm, with the residual addition fused. */
+#include "ops/elementwise.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#define DEFAULT_EPS 1e-6f
+/* Columns are counted in 32 bits within a row. */
+#define MAX_COLS (UINT64_C(1) << 31)
+/* The kernels loop over the rows beyond. */
+#define MAX_GROUPS (UINT64_C(1) << 22)
+
+/* ---- Configurations ---- */
+
+/* A row takes `items` work-items or fewer, of `vecs` vectors of eight elements. Up to 8 vecs items
+ * columns a row can stay in registers; about 24 a work-item and 16 more a vector are needed, which
+ * bounds vecs * items on a GPU. */
+typedef struct config {
+    uint32_t vecs, items;
+} config;
+
+static const config gpu_configs[] = {{1, 32}, {2, 256}, {4, 512}};
+/* One local size: PoCL compiles a kernel anew for each. */
+static const config cpu_configs[] = {{4, 16}};
+
+static uint64_t capacity(const config *f)
+{
+    return UINT64_C(8) * f->vecs * f->items;
+}
+
+/* The first that holds the row, or the last. */
+static const config *choose_config(const llmk_caps *caps, uint64_t cols)
+{
+    const bool cpu = llmk_is_cpu(caps);
+    const config *configs = cpu ? cpu_configs : gpu_configs;
+    const size_t count = cpu ? LLMK_COUNT(cpu_configs) : LLMK_COUNT(gpu_configs);
+    for (size_t i = 0; i + 1 < count; i++)
+        if (cols <= capacity(&configs[i]))
+            return &configs[i];
+    return &configs[count - 1];
+}
+
+/* Work-items a row and rows a work-group, which is of whole sub-groups. */
+static void choose_local(const llmk_caps *caps, const config *f, uint64_t cols, size_t local[3])
+{
+    enum { SUBGROUP = 32, SMALL_GROUP = 128 };
+    local[0] = f->items;
+    local[1] = local[2] = 1;
+    if (llmk_is_cpu(caps))
+        return;
+    const uint64_t width = UINT64_C(8) * f->vecs, needed = (cols + width - 1) / width;
+    size_t items = 1;
+    while (items < needed && items < SUBGROUP)
+        items *= 2;
+    if (items < needed)
+        items = needed < f->items ? (needed + SUBGROUP - 1) / SUBGROUP * SUBGROUP : f->items;
+    if (items > caps->max_work_group)
+        items = caps->max_work_group;
+    local[0] = items;
+    if (items < SMALL_GROUP && SMALL_GROUP <= caps->max_work_group)
+        local[1] = SMALL_GROUP / items;
+}
+
+/* ---- The problem ---- */
+
+typedef struct problem {
+    llmk_view x, weight, residual, sum, y;
+    float eps;
+    uint32_t flags;
+    const config *config;
+} problem;
+
+static llmk_status check(llmk_context *ctx, const void *given, bool dry, void *out)
+{
+    llmk_rmsnorm_args args;
+    LLMK_TRY(llmk_take_args("rmsnorm", given, sizeof args, sizeof args, &args));
+    problem *p = out;
+    llmk_checker c = llmk_check_begin(ctx, "rmsnorm", dry);
+    llmk_check_flags(&c, args.flags,
+                     LLMK_RMSNORM_DOUBLE_ROUNDING | LLMK_RMSNORM_WEIGHT_PLUS_ONE |
+                         LLMK_RMSNORM_EPS_ZERO);
+    llmk_check_that(&c, args.eps >= 0 && isfinite(args.eps), LLMK_INVALID_ARGUMENT,
+                    "eps is %g; expected a finite number >= 0", (double)args.eps);
+    llmk_check_that(&c, !(args.flags & LLMK_RMSNORM_EPS_ZERO) || args.eps == 0,
+                    LLMK_INVALID_ARGUMENT, "eps is %g; expected 0 with LLMK_RMSNORM_EPS_ZERO",
+                    (double)args.eps);
+    llmk_check_tensor(&c, "x", &args.x, LLMK_FLOATS, LLMK_INPUT, &p->x);
+    llmk_check_optional(&c, "weight", &args.weight, LLMK_FLOATS, LLMK_INPUT, &p->weight);
+    llmk_check_optional(&c, "residual", &args.residual, LLMK_FLOATS, LLMK_INPUT, &p->residual);
+    llmk_check_optional(&c, "sum", &args.sum, LLMK_FLOATS, LLMK_OUTPUT, &p->sum);
+    llmk_check_tensor(&c, "y", &args.y, LLMK_FLOATS, LLMK_OUTPUT, &p->y);
+    llmk_check_that(&c, p->x.ncols >= 1, LLMK_INVALID_SHAPE,
+                    "the last dimension of x is 0; expected at least 1");
+    if (p->weight.present)
+        llmk_check_vector(&c, "weight", &p->weight, p->x.ncols);
+    llmk_check_same_shape(&c, "residual", &p->residual, "x", &p->x);
+    llmk_check_same_shape(&c, "sum", &p->sum, "x", &p->x);
+    llmk_check_same_shape(&c, "y", &p->y, "x", &p->x);
+    llmk_check_in_place(&c, &p->sum, &p->residual);
+    llmk_check_in_place(&c, &p->sum, &p->x);
+    llmk_check_in_place(&c, &p->y, &p->x);
+    llmk_check_in_place(&c, &p->y, &p->residual);
+    LLMK_TRY(llmk_check_end(&c));
+    p->eps = args.eps == 0 && !(args.flags & LLMK_RMSNORM_EPS_ZERO) ? DEFAULT_EPS : args.eps;
+    p->config = choose_config(&ctx->caps, p->x.ncols);
+    p->flags = args.flags;
+    if (!p->weight.present) /* its factor is 1, not 1 + 1 */
+        p->flags &= ~LLMK_RMSNORM_WEIGHT_PLUS_ONE;
+    return LLMK_OK;
+}
+
+static bool is_empty(const void *problem_)
+{
+    const problem *p = problem_;
+    return p->x.nrows == 0;
+}
+
+/* ---- Variants ---- */
+
+static uint32_t dtype_or_none(const llmk_view *view)
+{
+    return view->present ? (uint32_t)view->dtype : LLMK_DTYPE_NONE;
+}
+
+static void set_tensors(llmk_kernel *k, const problem *p)
+{
+    llmk_arg_view(k, &p->x);
+    llmk_arg_view(k, &p->weight);
+    llmk_arg_view(k, &p->residual);
+    llmk_arg_view(k, &p->sum);
+    llmk_arg_view(k, &p->y);
+}
+
+static llmk_status launch_ref(llmk_launch *launch, const void *problem_)
+{
+    enum { ITEMS = 16 };
+    const problem *p = problem_;
+    llmk_kernel k = llmk_kernel_open(launch, "rmsnorm/rmsnorm_ref.cl", "", "rmsnorm_ref");
+    set_tensors(&k, p);
+    llmk_arg_u32(&k, p->x.dtype);
+    llmk_arg_u32(&k, dtype_or_none(&p->weight));
+    llmk_arg_u32(&k, dtype_or_none(&p->residual));
+    llmk_arg_u32(&k, dtype_or_none(&p->sum));
+    llmk_arg_u32(&k, p->y.dtype);
+    llmk_arg_u64(&k, p->x.nrows);
+    llmk_arg_u64(&k, p->x.ncols);
+    llmk_arg_f32(&k, p->eps);
+    llmk_arg_u32(&k, p->flags);
+    return llmk_kernel_enqueue(&k, (const size_t[3]){(p->x.nrows + ITEMS - 1) / ITEMS, 1, 1},
+                               (const size_t[3]){ITEMS, 1, 1});
+}
+
+static llmk_status launch_rows(llmk_launch *launch, const problem *p, const char *file)
+{
+    const llmk_caps *caps = &launch->ctx->caps;
+    const uint64_t rows = p->x.nrows, cols = p->x.ncols;
+    const config *f = p->config;
+    size_t local[3];
+    choose_local(caps, f, cols, local);
+    const llmk_view *views[] = {&p->x, &p->weight, &p->residual, &p->sum, &p->y};
+    const bool aligned = cols % 8 == 0 && llmk_aligned_rows(views, LLMK_COUNT(views));
+    const bool resident = aligned && cols <= UINT64_C(8) * f->vecs * local[0];
+
+    char defines[64];
+    snprintf(defines, sizeof defines, "-DX=%s -DY=%s -DVECS=%u", llmk_dtype_name(p->x.dtype),
+             llmk_dtype_name(p->y.dtype), f->vecs);
+    llmk_kernel k = llmk_kernel_open(launch, file, defines,
+                                     !resident             ? "rmsnorm_looped"
+                                     : p->residual.present ? "rmsnorm_resident_residual"
+                                                           : "rmsnorm_resident");
+    set_tensors(&k, p);
+    llmk_arg_u32(&k, dtype_or_none(&p->weight));
+    llmk_arg_u32(&k, dtype_or_none(&p->residual));
+    llmk_arg_u32(&k, dtype_or_none(&p->sum));
+    llmk_arg_u64(&k, rows);
+    llmk_arg_u32(&k, (uint32_t)cols);
+    llmk_arg_f32(&k, 1.0f / (float)cols);
+    llmk_arg_f32(&k, p->eps);
+    llmk_arg_u32(&k, p->flags);
+    if (!resident)
+        llmk_arg_u32(&k, aligned);
+    const uint64_t groups = (rows + local[1] - 1) / local[1];
+    return llmk_kernel_enqueue(
+        &k, (const size_t[3]){groups < MAX_GROUPS ? groups : MAX_GROUPS, 1, 1}, local);
+}
+
+static llmk_status launch_portable(llmk_launch *launch, const void *problem_)
+{
+    return launch_rows(launch, problem_, "rmsnorm/rmsnorm_portable.cl");
+}
+
+static llmk_status launch_nv(llmk_launch *launch, const void *problem_)
+{
+    return launch_rows(launch, problem_, "rmsnorm/rmsnorm_nv.cl");
+}
+
+static bool supports_ref(llmk_context *ctx, const void *problem_, llmk_reason *why)
+{
+    (void)ctx, (void)problem_, (void)why;
+    return true;
+}
+
+static bool supports_portable(llmk_context *ctx, const void *problem_, llmk_reason *why)
+{
+    (void)ctx;
+    const problem *p = problem_;
+    const llmk_view *views[] = {&p->x, &p->weight, &p->residual, &p->sum, &p->y};
+    static const char *const names[] = {"x", "weight", "residual", "sum", "y"};
+    if (p->x.ncols > MAX_COLS)
+        return llmk_no(why, "rows of more than 2^31 elements");
+    return llmk_unit_rows(views, names, LLMK_COUNT(views), why);
+}
+
+static bool supports_nv(llmk_context *ctx, const void *problem_, llmk_reason *why)
+{
+    return llmk_nv_supported(ctx, why) && supports_portable(ctx, problem_, why);
+}
+
+static const llmk_variant variants[] = {
+    {"nv", supports_nv, launch_nv},
+    {"portable", supports_portable, launch_portable},
+    {"ref", supports_ref, launch_ref},
+};
+
+/* ---- Self-test ---- */
+
+static void key(const void *problem_, char *out, size_t size)
+{
+    const problem *p = problem_;
+    snprintf(out, size, "x=%s w=%s r=%s s=%s y=%s vecs=%u", llmk_dtype_name(p->x.dtype),
+             p->weight.present ? llmk_dtype_name(p->weight.dtype) : "none",
+             p->residual.present ? llmk_dtype_name(p->residual.dtype) : "none",
+             p->sum.present ? llmk_dtype_name(p->sum.dtype) : "none", llmk_dtype_name(p->y.dtype),
+             p->config->vecs);
+}
+
+static void expect(const llmk_rmsnorm_args *args, size_t rows, size_t cols, size_t stride,
+                   const float *x, const float *weight, const float *residual, double *sum,
+                   double *y)
+{
+    for (size_t r = 0; r < rows; r++) {
+        double *s = sum + r * cols, squares = 0;
+        for (size_t c = 0; c < cols; c++) {
+            s[c] = x[r * stride + c] + (residual ? (double)residual[r * stride + c] : 0);
+            squares += s[c] * s[c];
+        }
+        const double scale = 1 / sqrt(squares / (double)cols + (double)args->eps);
+        const double one = args->flags & LLMK_RMSNORM_WEIGHT_PLUS_ONE ? 1 : 0;
+        for (size_t c = 0; c < cols; c++)
+            y[r * cols + c] = s[c] * scale * (weight ? one + (double)weight[c] : 1);
+    }
+}
+
+/* Two runs of the problem's configuration on the same inputs: rows that stay in registers; then, a
+ * little shorter and with every option, rows that do not. */
+static llmk_status self_test(llmk_trial *t, const void *problem_)
+{
+    enum { ROWS = 3 };
+    const problem *p = problem_;
+    /* The shortest rows that use it, and a few elements more. */
+    const bool smallest = p->config == gpu_configs || p->config == cpu_configs;
+    const size_t cols = smallest ? 40 : capacity(p->config - 1) + 8;
+    const float *x, *weight = NULL, *residual = NULL;
+    llmk_rmsnorm_args args = LLMK_INIT(llmk_rmsnorm_args);
+    args.eps = 1e-5f;
+    args.x = llmk_trial_input(t, p->x.dtype, ROWS, cols, 1, 2.0f, &x);
+    if (p->weight.present) {
+        args.weight = llmk_trial_input(t, p->weight.dtype, 1, cols, 2, 1.0f, &weight);
+        args.weight = llmk_vector(args.weight.buffer, p->weight.dtype, cols);
+    }
+    if (p->residual.present)
+        args.residual = llmk_trial_input(t, p->residual.dtype, ROWS, cols, 3, 1.0f, &residual);
+    double *sum = llmk_trial_doubles(t, ROWS * cols), *y = llmk_trial_doubles(t, ROWS * cols);
+    for (size_t n = cols; t->status == LLMK_OK && n >= cols - 3; n -= 3) {
+        args.x.dim[1] = args.residual.dim[1] = args.weight.dim[0] = n;
+        args.y = llmk_trial_output(t, p->y.dtype, ROWS, n);
+        if (p->sum.present)
+            args.sum = llmk_trial_output(t, p->sum.dtype, ROWS, n);
+        expect(&args, ROWS, n, cols, x, weight, residual, sum, y);
+        llmk_trial_run(t, &args);
+        llmk_trial_compare(t, "y", &args.y, y, n == cols ? 4e-6 : 1.0 / 128, 1e-6);
+        if (p->sum.present)
+            llmk_trial_compare(t, "sum", &args.sum, sum, 1e-6, 0);
+        args.flags = LLMK_RMSNORM_WEIGHT_PLUS_ONE | LLMK_RMSNORM_DOUBLE_ROUNDING;
+    }
+    return t->status;
+}
+
+const llmk_operator llmk_operator_rmsnorm = {
+    .id = LLMK_OP_RMSNORM,
+    .name = "rmsnorm",
+    .problem_size = sizeof(problem),
+    .check = check,
+    .is_empty = is_empty,
+    .variants = variants,
+    .variant_count = LLMK_COUNT(variants),
+    .key = key,
+    .self_test = self_test,
+};
+
+llmk_status llmk_rmsnorm(llmk_context *ctx, cl_command_queue queue, const llmk_rmsnorm_args *args,
+                         const llmk_events *events)
+{
+    return llmk_operate(&llmk_operator_rmsnorm, ctx, queue, args, events);
+}
