@@ -1,5 +1,5 @@
-// The linear layer for many rows of x: a work-group computes a 64 x 64 tile of y from tiles of x and
-// W that it brings into local memory as floats, 32 deep; an item computes 8 x 4 outputs of it.
+// The linear layer for many rows of x: a work-group computes a 64 x 64 tile of y from tiles of x
+// and W that it brings into local memory as floats, 32 deep; an item computes 8 x 4 outputs of it.
 #include "linear/linear_typed.clh"
 
 #define TILE  64
