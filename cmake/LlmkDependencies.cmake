@@ -32,6 +32,18 @@ if(PkgConfig_FOUND)
   endif()
 endif()
 
+# zstd unpacks kernel images. Without it there are none.
+set(LLMK_HAVE_ZSTD OFF)
+if(PkgConfig_FOUND)
+  pkg_check_modules(ZSTD QUIET IMPORTED_TARGET libzstd)
+  if(ZSTD_FOUND)
+    set(LLMK_HAVE_ZSTD ON)
+    list(APPEND LLMK_PRIVATE_LIBRARIES PkgConfig::ZSTD)
+    target_compile_definitions(llmk_build_options INTERFACE
+      $<$<COMPILE_LANGUAGE:C>:LLMK_HAVE_ZSTD=1>)
+  endif()
+endif()
+
 # CLBlast is only a yardstick of llmk-bench; the library never uses it.
 set(LLMK_CLBLAST_STATUS "off (libclblast was not found: llmk-bench has nothing to put beside dense products)")
 find_library(LLMK_CLBLAST_LIBRARY clblast)

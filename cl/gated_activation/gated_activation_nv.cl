@@ -1,10 +1,18 @@
-// Gated activation for NVIDIA GPUs: streaming loads and stores, a short exponential.
+// Gated activation for NVIDIA GPUs: streaming loads and stores, a short sigmoid.
 #include "common/nv.clh"
 
-static inline float8 exp_8(float8 v)
+#define f32_sigmoid  nv_sigmoid
+#define f16_sigmoid  nv_sigmoid_short
+#define bf16_sigmoid nv_sigmoid_short
+#define sigmoid_to(T) LLMK_PASTE(T, _sigmoid)
+
+#include "common/types.clh"
+
+static inline float8 sigmoid8(float8 v)
 {
-    return (float8)(nv_exp(v.s0), nv_exp(v.s1), nv_exp(v.s2), nv_exp(v.s3), nv_exp(v.s4),
-                    nv_exp(v.s5), nv_exp(v.s6), nv_exp(v.s7));
+    return (float8)(sigmoid_to(Y)(v.s0), sigmoid_to(Y)(v.s1), sigmoid_to(Y)(v.s2),
+                    sigmoid_to(Y)(v.s3), sigmoid_to(Y)(v.s4), sigmoid_to(Y)(v.s5),
+                    sigmoid_to(Y)(v.s6), sigmoid_to(Y)(v.s7));
 }
 
 #include "gated_activation/gated_activation_tiles.clh"

@@ -1,4 +1,4 @@
 // Gated activation in plain OpenCL C.
-#define exp_8(v) exp(v)
+#define sigmoid8(v) (1.0f / (1.0f + exp(-(v))))
 
 #include "gated_activation/gated_activation_tiles.clh"

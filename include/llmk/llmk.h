@@ -59,8 +59,9 @@
  *                     "PLATFORM / DEVICE", letters of either case. Ignored where the caller gives
  * one. LLMK_VARIANT      "OP:NAME[,OP:NAME...]" forces variants, e.g. "linear:ref"; calls that the
  *                     variant cannot serve fail and say why.
- *   LLMK_IMAGE        "source", "spirv" or "native": the only kind of kernel image to use.
- *   LLMK_LOG          "error", "warn", "info" or "debug": log to stderr.
+ *   LLMK_IMAGE        "source", "spirv" or "native" (of the natives, "ptx" or "cubin"): the only
+ * kind of kernel image to use. Without it the library takes what the device runs best:
+ * docs/images-and-caches.md. LLMK_LOG          "error", "warn", "info" or "debug": log to stderr.
  *   LLMK_CACHE        "off": keep nothing on disk; else the folder to use instead of
  *                     $XDG_CACHE_HOME/llmk (~/.cache/llmk).
  *   LLMK_KERNEL_PATH  a folder of kernel sources to use instead of those in the library
@@ -147,6 +148,19 @@ LLMK_API uint32_t llmk_version(void);
 
 /* One line: version, compiler, kinds of kernel images inside. */
 LLMK_API const char *llmk_build_info(void);
+
+/* A kernel image inside the library. */
+typedef struct llmk_image_info {
+    size_t struct_size;
+    const char *name;   /* "rmsnorm/rmsnorm_nv-X.f16-Y.f16.sm_80.ptx"; static */
+    const char *kind;   /* "source", "spirv", "ptx", "cubin" or "gfx942"; static */
+    const char *target; /* of ptx and cubin: "sm_80"; else ""; static */
+    uint64_t bytes;     /* in the library */
+    uint64_t unpacked_bytes;
+} llmk_image_info;
+
+/* Lists the kernel images inside, as llmk_device_list() lists devices. */
+LLMK_API llmk_status llmk_image_list(llmk_image_info *images, size_t capacity, size_t *count);
 
 /* ------------------------------------------------------------------------------------------------
  * Devices and contexts

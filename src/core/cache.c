@@ -29,6 +29,7 @@ typedef struct blob_header {
 
 struct llmk_cache {
     const llmk_log *log;
+    llmk_times *times;
     char *dir; /* NULL: off */
     atomic_bool broken;
 };
@@ -84,12 +85,13 @@ static bool make_dir(const char *dir)
            (st.st_mode & (S_IWGRP | S_IWOTH)) == 0 && access(dir, R_OK | W_OK | X_OK) == 0;
 }
 
-llmk_cache *llmk_cache_open(const char *dir_option, const llmk_log *log)
+llmk_cache *llmk_cache_open(const char *dir_option, const llmk_log *log, llmk_times *times)
 {
     llmk_cache *cache = calloc(1, sizeof *cache);
     if (!cache)
         return NULL;
     cache->log = log;
+    cache->times = times;
     cache->dir = choose_dir(dir_option);
     if (cache->dir && !make_dir(cache->dir)) {
         llmk_log_write(log, LLMK_LOG_WARN,
@@ -191,12 +193,15 @@ void *llmk_cache_get(llmk_cache *cache, const char *key, size_t *size)
     char path[4400];
     if (!blob_path(cache, key, path, sizeof path))
         return NULL;
+    const uint64_t start = llmk_now();
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0)
-        return NULL;
     void *data = NULL;
-    const blob_verdict verdict = read_blob(fd, key, &data, size);
-    close(fd);
+    blob_verdict verdict = BLOB_OTHER_KEY;
+    if (fd >= 0) {
+        verdict = read_blob(fd, key, &data, size);
+        close(fd);
+    }
+    llmk_times_add(cache->times, LLMK_PHASE_CACHE, start);
     if (verdict == BLOB_DAMAGED) {
         llmk_log_write(cache->log, LLMK_LOG_WARN, "deleting the damaged cache file %s", path);
         unlink(path);
@@ -209,6 +214,7 @@ void llmk_cache_put(llmk_cache *cache, const char *key, const void *data, size_t
     char path[4400], temporary[4500];
     if (size > MAX_BLOB_BYTES || !blob_path(cache, key, path, sizeof path))
         return;
+    const uint64_t start = llmk_now();
     static atomic_uint serial; /* two threads of one process write under different names */
     snprintf(temporary, sizeof temporary, "%s.%ld.%u", path, (long)getpid(),
              atomic_fetch_add(&serial, 1));
@@ -229,6 +235,7 @@ void llmk_cache_put(llmk_cache *cache, const char *key, const void *data, size_t
     if (!ok && !atomic_exchange(&cache->broken, true))
         llmk_log_write(cache->log, LLMK_LOG_WARN, "cannot write to the cache folder %s: %s",
                        cache->dir, strerror(errno));
+    llmk_times_add(cache->times, LLMK_PHASE_CACHE, start);
 }
 
 void llmk_cache_drop(llmk_cache *cache, const char *key)

@@ -1,5 +1,5 @@
 /* context.c - a device with everything that belongs to it. */
-#include "core/core.h"
+#include "core/image.h"
 #include "ops/operator.h"
 
 #include <stdlib.h>
@@ -39,11 +39,10 @@ static llmk_status read_environment(llmk_context *ctx, const llmk_context_option
 {
     LLMK_TRY(copy_text(env_or("LLMK_VARIANT", options->variant), &ctx->forced_variants));
     LLMK_TRY(copy_text(env_or("LLMK_IMAGE", NULL), &ctx->forced_image));
-    const char *image = ctx->forced_image;
-    if (image && strcmp(image, "source") != 0 && strcmp(image, "spirv") != 0 &&
-        strcmp(image, "native") != 0)
+    if (ctx->forced_image && !llmk_image_word(ctx->forced_image))
         return llmk_fail(LLMK_INVALID_ARGUMENT,
-                         "LLMK_IMAGE is \"%s\"; expected source, spirv or native", image);
+                         "LLMK_IMAGE is \"%s\"; expected source, spirv, native, ptx or cubin",
+                         ctx->forced_image);
     return llmk_check_forced_variants(ctx->forced_variants);
 }
 
@@ -54,7 +53,9 @@ static llmk_status attach(llmk_context *ctx, cl_device_id device, cl_context cl)
     if (!cl) {
         const cl_context_properties properties[] = {CL_CONTEXT_PLATFORM,
                                                     (cl_context_properties)ctx->caps.platform, 0};
+        const uint64_t start = llmk_now();
         ctx->cl = clCreateContext(properties, 1, &device, NULL, NULL, &err);
+        llmk_times_add(&ctx->times, LLMK_PHASE_CONTEXT, start);
         return ctx->cl ? LLMK_OK : llmk_fail_cl(NULL, err, "clCreateContext");
     }
     cl_device_id devices[64];
@@ -75,17 +76,21 @@ static llmk_status attach(llmk_context *ctx, cl_device_id device, cl_context cl)
 static llmk_status fill(llmk_context *ctx, const llmk_context_options *options)
 {
     ctx->flags = options->flags;
+    ctx->images = &llmk_images;
     LLMK_TRY(read_environment(ctx, options));
     cl_device_id device = options->device;
     if (options->cl_context && !device)
         return llmk_fail(LLMK_INVALID_ARGUMENT, "llmk_context_create: options.device is NULL; "
                                                 "options.cl_context needs one of its devices");
-    if (!device)
+    if (!device) {
+        const uint64_t start = llmk_now();
         LLMK_TRY(llmk_device_choose(&device));
+        llmk_times_add(&ctx->times, LLMK_PHASE_DEVICE, start);
+    }
     LLMK_TRY(attach(ctx, device, options->cl_context));
     ctx->programs = llmk_programs_new();
     ctx->verdicts = llmk_verdicts_new();
-    ctx->cache = llmk_cache_open(options->cache_dir, &ctx->log);
+    ctx->cache = llmk_cache_open(options->cache_dir, &ctx->log, &ctx->times);
     if (!ctx->programs || !ctx->verdicts || !ctx->cache)
         return llmk_fail(LLMK_OUT_OF_MEMORY, "out of memory for a context");
     return LLMK_OK;

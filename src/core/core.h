@@ -45,6 +45,32 @@ void llmk_log_init(llmk_log *log, const llmk_context_options *options);
 void llmk_log_write(const llmk_log *log, llmk_log_level level, const char *fmt, ...)
     LLMK_PRINTF(3, 4);
 
+/* ---- Times (times.c) ---- */
+
+/* What happens before the first kernel. The phases do not overlap: what a probe or a trial does in
+ * its own context is counted there and in PROBE or TRIAL here. */
+typedef enum llmk_phase {
+    LLMK_PHASE_DEVICE,
+    LLMK_PHASE_CONTEXT,
+    LLMK_PHASE_PROBE,
+    LLMK_PHASE_TRIAL,
+    LLMK_PHASE_CACHE,
+    LLMK_PHASE_UNPACK,
+    LLMK_PHASE_BUILD,
+    LLMK_PHASE_KERNEL,
+    LLMK_PHASE_COUNT
+} llmk_phase;
+
+typedef struct llmk_times {
+    atomic_uint_least64_t ns[LLMK_PHASE_COUNT];
+    atomic_uint calls[LLMK_PHASE_COUNT];
+} llmk_times;
+
+uint64_t llmk_now(void); /* ns */
+/* Adds the time since `since`. */
+void llmk_times_add(llmk_times *times, llmk_phase phase, uint64_t since);
+const char *llmk_phase_name(llmk_phase phase);
+
 /* ---- Devices (device.c) and what running on them showed (probe.c) ---- */
 
 typedef struct llmk_caps {
@@ -81,9 +107,10 @@ bool llmk_probe_inline_ptx(llmk_context *ctx);
 
 /* ---- The context (context.c) ---- */
 
-typedef struct llmk_programs llmk_programs; /* program.c */
-typedef struct llmk_verdicts llmk_verdicts; /* select.c */
-typedef struct llmk_cache llmk_cache;       /* cache.c */
+typedef struct llmk_programs llmk_programs;   /* program.c */
+typedef struct llmk_verdicts llmk_verdicts;   /* select.c */
+typedef struct llmk_cache llmk_cache;         /* cache.c */
+typedef struct llmk_image_set llmk_image_set; /* image.h */
 
 struct llmk_context {
     atomic_uint references;
@@ -92,7 +119,8 @@ struct llmk_context {
     llmk_log log;
     uint32_t flags;
     char *forced_variants; /* "op:name,..." or NULL */
-    char *forced_image;    /* "source", "spirv", "native" or NULL */
+    char *forced_image;    /* LLMK_IMAGE, or NULL */
+    const llmk_image_set *images;
     atomic_bool lost;
     llmk_programs *programs;
     llmk_verdicts *verdicts;
@@ -104,6 +132,7 @@ struct llmk_context {
     bool is_trial;
     /* Results of the probes: -1 not probed yet. */
     atomic_int subgroup_size, fp16, inline_ptx;
+    llmk_times times;
     pthread_mutex_t profiler_lock;
     llmk_profile_callback profiler;
     void *profiler_user;
@@ -119,7 +148,7 @@ llmk_status llmk_context_usable(llmk_context *ctx);
 
 /* Small named blobs in a private folder. A key is text; damaged files are deleted and read as
  * absent. Never fails loudly: a cache that cannot be used is logged once and switched off. */
-llmk_cache *llmk_cache_open(const char *dir_option, const llmk_log *log);
+llmk_cache *llmk_cache_open(const char *dir_option, const llmk_log *log, llmk_times *times);
 void llmk_cache_close(llmk_cache *cache);
 /* Returns a malloc'ed blob, or NULL. */
 void *llmk_cache_get(llmk_cache *cache, const char *key, size_t *size);
@@ -137,8 +166,15 @@ uint64_t llmk_hash(uint64_t seed, const void *data, size_t size);
 /* A kernel file with its includes expanded, malloc'ed and NUL-terminated; file is relative to cl/.
  */
 llmk_status llmk_source_load(const char *file, char **text);
+/* Whether LLMK_KERNEL_PATH replaces the kernels of the library. */
+bool llmk_source_overridden(void);
 /* Changes when any kernel source does. */
 uint64_t llmk_sources_hash(void);
+
+/* The key on disk of what running this context's kernels showed: it changes with the device, the
+ * driver, the library and everything that the kernels are made from. False where LLMK_KERNEL_PATH
+ * replaces the kernels: then nothing is kept. */
+bool llmk_finding_key(const llmk_context *ctx, const char *what, char *key, size_t size);
 
 /* ---- Programs and kernels (program.c) ---- */
 

@@ -4,7 +4,6 @@
  */
 #include "ops/operator.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -96,21 +95,25 @@ static int probe(llmk_context *ctx, atomic_int *result, const char *name,
         value = find(ctx);
     else {
         char key[1024];
-        snprintf(key, sizeof key, "probe|%s|%016" PRIx64 "|%s", ctx->caps.identity,
-                 llmk_sources_hash(), name);
+        char what[64];
+        snprintf(what, sizeof what, "probe %s", name);
         size_t size = 0;
-        char *text = llmk_cache_get(ctx->cache, key, &size);
+        const bool kept = llmk_finding_key(ctx, what, key, sizeof key);
+        char *text = kept ? llmk_cache_get(ctx->cache, key, &size) : NULL;
         value = text ? (int)strtol(text, NULL, 10) : -1;
         free(text);
         if (value < 0) {
             llmk_context *trial;
             pthread_mutex_lock(&ctx->trial_lock);
+            const uint64_t start = llmk_now();
             llmk_fail(LLMK_OK, "the answer of the kernel");
             value = llmk_context_trial(ctx, &trial) == LLMK_OK ? find(trial) : 0;
+            llmk_times_add(&ctx->times, LLMK_PHASE_PROBE, start);
             pthread_mutex_unlock(&ctx->trial_lock);
             char digits[16];
             const int n = snprintf(digits, sizeof digits, "%d", value);
-            llmk_cache_put(ctx->cache, key, digits, (size_t)n);
+            if (kept)
+                llmk_cache_put(ctx->cache, key, digits, (size_t)n);
             llmk_log_write(&ctx->log, LLMK_LOG_DEBUG, "probe %s: %d (%s)", name, value,
                            llmk_error_message());
         }

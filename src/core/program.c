@@ -2,7 +2,7 @@
  * program.c - programs of a context: found, loaded from the disk cache, or built; and their kernel
  * objects, handed out one caller at a time because clSetKernelArg is not thread-safe.
  */
-#include "core/core.h"
+#include "core/image.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -106,18 +106,41 @@ static bool binaries_pay(const llmk_context *ctx)
     return ctx->caps.vendor != LLMK_VENDOR_POCL;
 }
 
+/* Code for the very device is loaded as it is. */
+static bool compiled_by_driver(const llmk_image *image)
+{
+    return strcmp(image->kind, "cubin") != 0 && strcmp(image->kind, "gfx942") != 0;
+}
+
+static cl_program create_with_binary(llmk_context *ctx, const unsigned char *data, size_t size,
+                                     cl_int *err)
+{
+    cl_int binary_status = CL_SUCCESS;
+    cl_program program =
+        clCreateProgramWithBinary(ctx->cl, 1, &ctx->caps.device, &size, &data, &binary_status, err);
+    if (*err == CL_SUCCESS && binary_status != CL_SUCCESS)
+        *err = binary_status;
+    if (*err == CL_SUCCESS)
+        return program;
+    if (program)
+        clReleaseProgram(program);
+    return NULL;
+}
+
 static cl_program load_binary(llmk_context *ctx, const char *key)
 {
     size_t size = 0;
     unsigned char *data = llmk_cache_get(ctx->cache, key, &size);
     if (!data)
         return NULL;
-    cl_int err, binary_status = CL_SUCCESS;
-    cl_program program = clCreateProgramWithBinary(
-        ctx->cl, 1, &ctx->caps.device, &size, (const unsigned char **)&data, &binary_status, &err);
+    cl_int err;
+    const uint64_t start = llmk_now();
+    cl_program program = create_with_binary(ctx, data, size, &err);
     free(data);
-    if (err == CL_SUCCESS && binary_status == CL_SUCCESS &&
-        clBuildProgram(program, 1, &ctx->caps.device, "", NULL, NULL) == CL_SUCCESS)
+    const bool built =
+        program && clBuildProgram(program, 1, &ctx->caps.device, "", NULL, NULL) == CL_SUCCESS;
+    llmk_times_add(&ctx->times, LLMK_PHASE_BUILD, start);
+    if (built)
         return program;
     if (program)
         clReleaseProgram(program);
@@ -126,7 +149,10 @@ static cl_program load_binary(llmk_context *ctx, const char *key)
     return NULL;
 }
 
-static void save_binary(llmk_context *ctx, const char *key, cl_program program)
+/* `from` is what the program was made from: a driver that gives the same back has compiled
+ * nothing that is worth keeping (NVIDIA's, with PTX). */
+static void save_binary(llmk_context *ctx, const char *key, cl_program program,
+                        const unsigned char *from, size_t from_size)
 {
     /* Only a program that gives kernels is worth keeping. */
     cl_uint kernel_count = 0;
@@ -144,39 +170,101 @@ static void save_binary(llmk_context *ctx, const char *key, cl_program program)
         return;
     unsigned char *data = malloc(size);
     if (data &&
-        clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof data, &data, NULL) == CL_SUCCESS)
+        clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof data, &data, NULL) == CL_SUCCESS &&
+        !(size >= from_size && memcmp(data, from, from_size) == 0))
         llmk_cache_put(ctx->cache, key, data, size);
     free(data);
 }
 
-static llmk_status build_source(llmk_context *ctx, const char *file, const char *defines,
-                                cl_program *out)
+/* What the driver is given: the source, or the image as it was before it was embedded. */
+static llmk_status load_image(const llmk_image *image, const char *file, unsigned char **data,
+                              size_t *size)
 {
+    if (image->file)
+        return llmk_image_unpack(image, data, size);
     char *source = NULL;
     LLMK_TRY(llmk_source_load(file, &source));
-    char options[512];
-    snprintf(options, sizeof options, SOURCE_OPTIONS " %s", defines);
-    char key[1400];
-    snprintf(key, sizeof key, "program|%s|%s|%s|%016" PRIx64, ctx->caps.identity, file, options,
-             llmk_hash(LLMK_HASH_SEED, source, strlen(source)));
-    const bool cached = binaries_pay(ctx);
-    cl_program program = cached ? load_binary(ctx, key) : NULL;
-    llmk_status status = LLMK_OK;
-    if (!program) {
-        cl_int err;
-        program = clCreateProgramWithSource(ctx->cl, 1, (const char **)&source, NULL, &err);
-        status = program ? build(ctx, program, options, file)
-                         : llmk_fail_cl(ctx, err, "clCreateProgramWithSource");
-        if (status == LLMK_OK && cached)
-            save_binary(ctx, key, program);
-        if (status != LLMK_OK && program) {
-            clReleaseProgram(program);
-            program = NULL;
-        }
+    *data = (unsigned char *)source;
+    *size = strlen(source);
+    return LLMK_OK;
+}
+
+static llmk_status create_and_build(llmk_context *ctx, const llmk_image *image, const char *what,
+                                    const char *options, const unsigned char *data, size_t size,
+                                    cl_program *out)
+{
+    cl_int err;
+    cl_program program;
+    const char *call;
+    if (!image->file) {
+        call = "clCreateProgramWithSource";
+        program = clCreateProgramWithSource(ctx->cl, 1, (const char **)&data, &size, &err);
+    } else if (strcmp(image->kind, "spirv") == 0) {
+        call = "clCreateProgramWithIL";
+        program = llmk_create_with_il(ctx, data, size, &err);
+    } else {
+        call = "clCreateProgramWithBinary";
+        program = create_with_binary(ctx, data, size, &err);
     }
-    free(source);
-    *out = program;
+    if (!program) {
+        llmk_fail_cl(ctx, err, call); /* notes a lost device */
+        return llmk_fail_prefix(atomic_load(&ctx->lost) ? LLMK_DEVICE_LOST : LLMK_BUILD_FAILED,
+                                "%s on %s", what, ctx->caps.device_name);
+    }
+    const llmk_status status = build(ctx, program, options, what);
+    if (status == LLMK_OK)
+        *out = program;
+    else
+        clReleaseProgram(program);
     return status;
+}
+
+static llmk_status build_image(llmk_context *ctx, const llmk_image *image, const char *file,
+                               const char *defines, cl_program *out)
+{
+    unsigned char *data = NULL;
+    size_t size = 0;
+    uint64_t start = llmk_now();
+    LLMK_TRY(load_image(image, file, &data, &size));
+    llmk_times_add(&ctx->times, LLMK_PHASE_UNPACK, start);
+
+    char options[512] = "";
+    if (!image->file)
+        snprintf(options, sizeof options, SOURCE_OPTIONS " %s", defines);
+    char key[1400];
+    snprintf(key, sizeof key, "program|%s|%s|%s|%s|%s|%016" PRIx64, ctx->caps.identity, file,
+             defines, image->kind, image->target, llmk_hash(LLMK_HASH_SEED, data, size));
+    const bool cached = compiled_by_driver(image) && binaries_pay(ctx);
+    llmk_status status = LLMK_OK;
+    *out = cached ? load_binary(ctx, key) : NULL;
+    if (!*out) {
+        start = llmk_now();
+        status = create_and_build(ctx, image, image->file ? image->file->name : file, options, data,
+                                  size, out);
+        llmk_times_add(&ctx->times, LLMK_PHASE_BUILD, start);
+        if (status == LLMK_OK && cached)
+            save_binary(ctx, key, *out, data, size);
+    }
+    free(data);
+    return status;
+}
+
+/* From the first image that this driver accepts. */
+static llmk_status build_any(llmk_context *ctx, const char *file, const char *defines,
+                             const char **kind, cl_program *out)
+{
+    llmk_image images[LLMK_MAX_IMAGES];
+    size_t count;
+    LLMK_TRY(llmk_images_of(ctx, file, defines, images, &count));
+    for (size_t i = 0;; i++) {
+        *kind = images[i].kind;
+        const llmk_status status = build_image(ctx, &images[i], file, defines, out);
+        if ((status != LLMK_BUILD_FAILED && status != LLMK_CORRUPT_DATA) || i + 1 == count)
+            return status == LLMK_CORRUPT_DATA ? LLMK_BUILD_FAILED : status;
+        llmk_log_write(&ctx->log, LLMK_LOG_WARN, "%s (%s): %s%s%s is not used, next is %s: %s",
+                       file, defines, *kind, images[i].target[0] ? " of " : "", images[i].target,
+                       images[i + 1].kind, llmk_error_message());
+    }
 }
 
 /* ---- The table ---- */
@@ -204,8 +292,7 @@ static llmk_status make(llmk_context *ctx, const char *file, const char *defines
         return llmk_fail(LLMK_OUT_OF_MEMORY, "out of memory for a program");
     pthread_mutex_init(&p->lock, NULL);
     memcpy(p->key, key, strlen(key) + 1);
-    p->image = "source";
-    p->status = build_source(ctx, file, defines, &p->cl);
+    p->status = build_any(ctx, file, defines, &p->image, &p->cl);
     if (p->status == LLMK_OK) {
         llmk_log_write(&ctx->log, LLMK_LOG_DEBUG, "%s (%s): built from %s", file, defines,
                        p->image);
@@ -269,7 +356,9 @@ llmk_status llmk_program_acquire(llmk_context *ctx, llmk_program *program, const
     if (*kernel)
         return LLMK_OK;
     cl_int err;
+    const uint64_t start = llmk_now();
     *kernel = clCreateKernel(program->cl, name, &err);
+    llmk_times_add(&ctx->times, LLMK_PHASE_KERNEL, start);
     if (!*kernel)
         return llmk_fail_cl(ctx, err, name);
     return LLMK_OK;

@@ -7,7 +7,6 @@
  */
 #include "ops/operator.h"
 
-#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,6 +99,15 @@ static const llmk_variant *forced_variant(const llmk_context *ctx, const llmk_op
     return NULL;
 }
 
+bool llmk_variant_is_forced(const llmk_context *ctx, const char *op, const char *name)
+{
+    char op_name[64], forced[64];
+    for (const char *text = ctx->forced_variants; text && next_pair(&text, op_name, forced);)
+        if (strcmp(op_name, op) == 0)
+            return strcmp(forced, name) == 0;
+    return false;
+}
+
 /* ---- Verdicts ---- */
 
 typedef struct verdict {
@@ -175,18 +183,13 @@ static const verdict *remember(llmk_verdicts *verdicts, const char *key, llmk_st
     return v;
 }
 
-static void disk_key(const llmk_context *ctx, const char *key, char *out, size_t size)
-{
-    snprintf(out, size, "verdict|%s|%016" PRIx64 "|%s|%s", ctx->caps.identity, llmk_sources_hash(),
-             ctx->forced_image ? ctx->forced_image : "", key);
-}
-
 /* On disk: the status as a number, a space, the reason. */
 static const verdict *recall_from_disk(llmk_context *ctx, const char *key)
 {
     char name[1024];
     size_t size = 0;
-    disk_key(ctx, key, name, sizeof name);
+    if (!llmk_finding_key(ctx, key, name, sizeof name))
+        return NULL;
     char *text = llmk_cache_get(ctx->cache, name, &size);
     if (!text)
         return NULL;
@@ -203,7 +206,8 @@ static const verdict *recall_from_disk(llmk_context *ctx, const char *key)
 static void write_to_disk(llmk_context *ctx, const verdict *v)
 {
     char name[1024], text[2048];
-    disk_key(ctx, v->key, name, sizeof name);
+    if (!llmk_finding_key(ctx, v->key, name, sizeof name))
+        return;
     const int n = snprintf(text, sizeof text, "%d %s", (int)v->status, v->reason);
     llmk_cache_put(ctx->cache, name, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
 }
@@ -213,7 +217,9 @@ static void write_to_disk(llmk_context *ctx, const verdict *v)
 static const verdict *try_variant(llmk_context *ctx, const llmk_operator *op,
                                   const llmk_variant *variant, const void *problem, const char *key)
 {
+    const uint64_t start = llmk_now();
     llmk_status status = llmk_trial_of(ctx, op, variant, problem);
+    llmk_times_add(&ctx->times, LLMK_PHASE_TRIAL, start);
     if (status == LLMK_OUT_OF_MEMORY || status == LLMK_OUT_OF_DEVICE_MEMORY)
         return NULL;
     bool keep = true;

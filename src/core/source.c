@@ -52,12 +52,18 @@ static bool read_override(const char *folder, const char *name, text *out)
     return ok;
 }
 
+bool llmk_source_overridden(void)
+{
+    const char *folder = getenv("LLMK_KERNEL_PATH");
+    return folder && folder[0] != '\0';
+}
+
 /* A file as it stands; the caller frees out->data. */
 static llmk_status read_file(const char *name, text *out)
 {
-    const char *folder = getenv("LLMK_KERNEL_PATH");
     append(out, "", 0);
-    if (folder && folder[0] != '\0') {
+    if (llmk_source_overridden()) {
+        const char *folder = getenv("LLMK_KERNEL_PATH");
         if (!read_override(folder, name, out))
             return llmk_fail(LLMK_IO_ERROR, "LLMK_KERNEL_PATH: cannot read %s/%s", folder, name);
     } else {
@@ -129,10 +135,19 @@ llmk_status llmk_source_load(const char *file, char **source)
     return LLMK_OK;
 }
 
+static uint64_t sources_hash;
+
+static void hash_sources(void)
+{
+    sources_hash = LLMK_HASH_SEED;
+    for (size_t i = 0; i < llmk_embedded_file_count; i++)
+        sources_hash =
+            llmk_hash(sources_hash, llmk_embedded_files[i].data, llmk_embedded_files[i].size);
+}
+
 uint64_t llmk_sources_hash(void)
 {
-    uint64_t hash = LLMK_HASH_SEED;
-    for (size_t i = 0; i < llmk_embedded_file_count; i++)
-        hash = llmk_hash(hash, llmk_embedded_files[i].data, llmk_embedded_files[i].size);
-    return hash;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, hash_sources);
+    return sources_hash;
 }

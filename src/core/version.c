@@ -12,7 +12,7 @@ uint32_t llmk_version(void)
 const char *llmk_build_info(void)
 {
     return "libllmk_cl " TEXT(LLMK_VERSION_MAJOR) "." TEXT(LLMK_VERSION_MINOR) "." TEXT(
-        LLMK_VERSION_PATCH) ", compiler " __VERSION__ ", images: source";
+        LLMK_VERSION_PATCH) ", compiler " __VERSION__ ", images: " LLMK_IMAGE_KINDS;
 }
 
 uint32_t llmk_dtype_bits(llmk_dtype dtype)

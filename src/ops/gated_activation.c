@@ -174,9 +174,10 @@ static llmk_status launch_tiles(llmk_launch *launch, const problem *p, const cha
     snprintf(defines, sizeof defines, "-DX=%s -DY=%s -DVECS=%d", llmk_dtype_name(p->gate.dtype),
              llmk_dtype_name(p->y.dtype), VECS);
     llmk_kernel k = llmk_kernel_open(launch, file, defines,
-                                     !p->vectors      ? "gated_activation_elements"
-                                     : p->interleaved ? "gated_activation_interleaved"
-                                                      : "gated_activation");
+                                     !p->vectors                  ? "gated_activation_elements"
+                                     : p->interleaved             ? "gated_activation_interleaved"
+                                     : p->activation == LLMK_SILU ? "gated_activation_silu"
+                                                                  : "gated_activation");
     set_tensors(&k, p);
     llmk_arg_u32(&k, dtype_or_none(&p->gate_bias));
     llmk_arg_u32(&k, dtype_or_none(&p->up_bias));

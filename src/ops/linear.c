@@ -1,17 +1,11 @@
 /* linear.c - y = x W^T + bias + residual, for weights in any layout. */
-#include "core/weights.h"
+#include "ops/linear.h"
 #include "ops/linear_selftest.h"
-#include "ops/operator.h"
 
 #include <stdio.h>
 
 /* Numbered as in cl/linear/linear_common.clh. */
 typedef enum x_access { X_STRIDED = 0, X_UNIT = 1, X_ALIGNED = 2 } x_access;
-
-typedef struct linear_problem {
-    const llmk_weights *weights;
-    llmk_view x, bias, residual, y;
-} linear_problem;
 
 static llmk_status check(llmk_context *ctx, const void *args, bool dry, void *problem)
 {
@@ -56,15 +50,6 @@ static void key(const void *problem, char *text, size_t size)
 
 /* ---- Launching ---- */
 
-/* A kernel, the block of outputs that a work-group computes, and its items. */
-typedef struct recipe {
-    const char *file, *defines, *kernel;
-    uint64_t rows, columns; /* of y, in a work-group */
-    size_t local[3];
-    bool has_last;
-    uint32_t last; /* the argument after the common ones */
-} recipe;
-
 /* Work-groups in the second dimension: some devices allow 65535. */
 #define MAX_ROW_GROUPS 32768u
 
@@ -87,7 +72,7 @@ static uint32_t shift_of(uint32_t v)
 }
 
 /* The arguments in the order of LINEAR_PARAMETERS. */
-static llmk_status enqueue(llmk_launch *launch, const linear_problem *p, const recipe *r,
+static llmk_status enqueue(llmk_launch *launch, const linear_problem *p, const linear_recipe *r,
                            const llmk_segment *segment, uint64_t first_row, uint64_t rows)
 {
     const llmk_weights *w = p->weights;
@@ -121,7 +106,7 @@ static llmk_status enqueue(llmk_launch *launch, const linear_problem *p, const r
     return llmk_kernel_enqueue(&k, groups, r->local);
 }
 
-static llmk_status run(llmk_launch *launch, const linear_problem *p, const recipe *r)
+llmk_status llmk_linear_run(llmk_launch *launch, const linear_problem *p, const linear_recipe *r)
 {
     const uint64_t step = MAX_ROW_GROUPS * r->rows;
     for (size_t i = 0; i < p->weights->segment_count; i++)
@@ -166,13 +151,13 @@ static llmk_status cpu_launch(llmk_launch *launch, const void *problem)
     const linear_problem *p = problem;
     const bool few = p->x.nrows < 4;
     char defines[32];
-    const recipe r = {.file = "linear/linear_cpu.cl",
-                      .defines = typed_defines(p, defines),
-                      .kernel = few ? "linear_cpu_1x4" : "linear_cpu_8x3",
-                      .rows = few ? 1 : 8,
-                      .columns = few ? 4 : 3,
-                      .local = {1, 1, 1}};
-    return run(launch, p, &r);
+    const linear_recipe r = {.file = "linear/linear_cpu.cl",
+                             .defines = typed_defines(p, defines),
+                             .kernel = few ? "linear_cpu_1x4" : "linear_cpu_8x3",
+                             .rows = few ? 1 : 8,
+                             .columns = few ? 4 : 3,
+                             .local = {1, 1, 1}};
+    return llmk_linear_run(launch, p, &r);
 }
 
 /* cl/linear/linear_gemv.cl */
@@ -211,15 +196,15 @@ static llmk_status gemv_launch(llmk_launch *launch, const void *problem)
     while (1u << i < p->x.nrows)
         i++;
     char defines[32];
-    const recipe r = {.file = "linear/linear_gemv.cl",
-                      .defines = typed_defines(p, defines),
-                      .kernel = kernels[i],
-                      .rows = 1u << i,
-                      .columns = GEMV_ITEMS / team * 4,
-                      .local = {GEMV_ITEMS, 1, 1},
-                      .has_last = true,
-                      .last = team};
-    return run(launch, p, &r);
+    const linear_recipe r = {.file = "linear/linear_gemv.cl",
+                             .defines = typed_defines(p, defines),
+                             .kernel = kernels[i],
+                             .rows = 1u << i,
+                             .columns = GEMV_ITEMS / team * 4,
+                             .local = {GEMV_ITEMS, 1, 1},
+                             .has_last = true,
+                             .last = team};
+    return llmk_linear_run(launch, p, &r);
 }
 
 static bool portable_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
@@ -232,13 +217,13 @@ static llmk_status portable_launch(llmk_launch *launch, const void *problem)
 {
     const linear_problem *p = problem;
     char defines[32];
-    const recipe r = {.file = "linear/linear_gemm.cl",
-                      .defines = typed_defines(p, defines),
-                      .kernel = "linear_gemm",
-                      .rows = 64,
-                      .columns = 64,
-                      .local = {16, 8, 1}};
-    return run(launch, p, &r);
+    const linear_recipe r = {.file = "linear/linear_gemm.cl",
+                             .defines = typed_defines(p, defines),
+                             .kernel = "linear_gemm",
+                             .rows = 64,
+                             .columns = 64,
+                             .local = {16, 8, 1}};
+    return llmk_linear_run(launch, p, &r);
 }
 
 static bool ref_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
@@ -250,22 +235,21 @@ static bool ref_supports(llmk_context *ctx, const void *problem, llmk_reason *wh
 static llmk_status ref_launch(llmk_launch *launch, const void *problem)
 {
     const linear_problem *p = problem;
-    const recipe r = {.file = "linear/linear_ref.cl",
-                      .defines = "",
-                      .kernel = "linear_ref",
-                      .rows = 1,
-                      .columns = 64,
-                      .local = {64, 1, 1},
-                      .has_last = true,
-                      .last = p->weights->layout};
-    return run(launch, p, &r);
+    const linear_recipe r = {.file = "linear/linear_ref.cl",
+                             .defines = "",
+                             .kernel = "linear_ref",
+                             .rows = 1,
+                             .columns = 64,
+                             .local = {64, 1, 1},
+                             .has_last = true,
+                             .last = p->weights->layout};
+    return llmk_linear_run(launch, p, &r);
 }
 
 static const llmk_variant variants[] = {
-    {"cpu", cpu_supports, cpu_launch},
-    {"gemv", gemv_supports, gemv_launch},
-    {"portable", portable_supports, portable_launch},
-    {"ref", ref_supports, ref_launch},
+    {"cpu", cpu_supports, cpu_launch}, {"gemv", gemv_supports, gemv_launch},
+    LLMK_LINEAR_TILED_VARIANTS,        {"portable", portable_supports, portable_launch},
+    {"ref", ref_supports, ref_launch}, LLMK_LINEAR_EMULATED_VARIANTS,
 };
 
 static llmk_status self_test(llmk_trial *t, const void *problem)

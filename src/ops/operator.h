@@ -66,6 +66,9 @@ typedef struct llmk_variant {
     llmk_status (*launch)(llmk_launch *launch, const void *problem);
 } llmk_variant;
 
+/* Whether LLMK_VARIANT or the option of that name forces this one. */
+bool llmk_variant_is_forced(const llmk_context *ctx, const char *op, const char *name);
+
 typedef struct llmk_trial llmk_trial;
 
 llmk_verdicts *llmk_verdicts_new(void);

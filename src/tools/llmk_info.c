@@ -3,6 +3,7 @@
  * variant each operator would use and why not the others.
  */
 #include "cases/case.h"
+#include "core/core.h"
 
 #include <getopt.h>
 #include <inttypes.h>
@@ -21,6 +22,9 @@ static const char usage[] =
     "\n"
     "  -d, --device WHICH  an index, \"gpu\", \"cpu\" or a part of \"PLATFORM / DEVICE\"\n"
     "  -l, --list          only list the devices\n"
+    "  -i, --images        list the kernel images inside the library, with their sizes\n"
+    "  -t, --time          call the first case once, and show where the time to its first kernel "
+    "goes\n"
     "  -h, --help          this text\n"
     "      --version       the library's version\n";
 
@@ -154,22 +158,131 @@ static int explain_all(llmk_context *ctx, char **texts, int count)
     return failed;
 }
 
+/* ---- Kernel images ---- */
+
+static int list_images(void)
+{
+    size_t count = 0;
+    if (llmk_image_list(NULL, 0, &count) != LLMK_OK)
+        return fail("listing images");
+    llmk_image_info *images = calloc(count ? count : 1, sizeof *images);
+    if (!images)
+        return 1;
+    images[0].struct_size = sizeof *images;
+    if (llmk_image_list(images, count, &count) != LLMK_OK) {
+        free(images);
+        return fail("listing images");
+    }
+    printf("kind    target      bytes   unpacked  name\n");
+    for (size_t i = 0; i < count; i++)
+        printf("%-7s %-7s %9" PRIu64 "  %9" PRIu64 "  %s\n", images[i].kind, images[i].target,
+               images[i].bytes, images[i].unpacked_bytes, images[i].name);
+    printf("\nkind    target      bytes   unpacked  images\n");
+    uint64_t total = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t bytes = 0, unpacked = 0, n = 0;
+        bool first = true;
+        for (size_t j = 0; j < count; j++)
+            if (strcmp(images[i].kind, images[j].kind) == 0 &&
+                strcmp(images[i].target, images[j].target) == 0) {
+                first = first && j >= i;
+                bytes += images[j].bytes;
+                unpacked += images[j].unpacked_bytes;
+                n++;
+            }
+        if (first)
+            printf("%-7s %-7s %9" PRIu64 "  %9" PRIu64 "  %" PRIu64 "\n", images[i].kind,
+                   images[i].target, bytes, unpacked, n);
+        total += images[i].bytes;
+    }
+    printf("all             %9" PRIu64 "\n", total);
+    free(images);
+    return 0;
+}
+
+/* ---- The time to the first kernel ---- */
+
+static double ms(uint64_t ns)
+{
+    return (double)ns / 1e6;
+}
+
+static int show_times(const llmk_context *ctx, uint64_t create, uint64_t call, uint64_t run)
+{
+    printf("\nTime to the first kernel, ms\n");
+    double rest = ms(create + call);
+    for (llmk_phase phase = 0; phase < LLMK_PHASE_COUNT; phase++) {
+        const double spent = ms(atomic_load(&ctx->times.ns[phase]));
+        printf("  %-32s %9.3f  (%u)\n", llmk_phase_name(phase), spent,
+               atomic_load(&ctx->times.calls[phase]));
+        rest -= spent;
+    }
+    printf("  %-32s %9.3f\n", "everything else", rest);
+    printf("  %-32s %9.3f  llmk_context_create\n", "so the library took", ms(create));
+    printf("  %-32s %9.3f  the first call, until it returned\n", "", ms(call));
+    printf("  %-32s %9.3f  until its kernels had run\n", "and the device", ms(run));
+    return 0;
+}
+
+static int time_first(const char *text)
+{
+    case_line line;
+    char error[512];
+    if (!case_parse(text, &line, error, sizeof error)) {
+        fprintf(stderr, "llmk-info: %s\n", error);
+        return 1;
+    }
+    llmk_context *ctx = NULL;
+    uint64_t start = llmk_now();
+    if (llmk_context_create(NULL, &ctx) != LLMK_OK)
+        return fail("no context");
+    const uint64_t create = llmk_now() - start;
+    cl_command_queue queue = case_queue_new(ctx);
+    case_run *run = queue ? case_run_new(ctx, queue, &line, 1, true, error, sizeof error) : NULL;
+    int failed = 0;
+    if (!run) {
+        fprintf(stderr, "llmk-info: %s\n", queue ? error : "cannot make a command queue");
+        failed = 1;
+    } else {
+        start = llmk_now();
+        const llmk_status status = case_run_enqueue(run, 0, NULL);
+        const uint64_t returned = llmk_now();
+        clFinish(queue);
+        failed = status != LLMK_OK
+                     ? fail(text)
+                     : show_times(ctx, create, returned - start, llmk_now() - returned);
+        case_run_free(run);
+    }
+    if (queue)
+        clReleaseCommandQueue(queue);
+    llmk_context_free(ctx);
+    return failed;
+}
+
 int main(int argc, char **argv)
 {
     static const struct option options[] = {{"device", required_argument, NULL, 'd'},
                                             {"list", no_argument, NULL, 'l'},
+                                            {"images", no_argument, NULL, 'i'},
+                                            {"time", no_argument, NULL, 't'},
                                             {"help", no_argument, NULL, 'h'},
                                             {"version", no_argument, NULL, 'V'},
                                             {NULL, 0, NULL, 0}};
-    bool only_list = false;
+    bool only_list = false, images = false, times = false;
     int c;
-    while ((c = getopt_long(argc, argv, "d:lh", options, NULL)) != -1) {
+    while ((c = getopt_long(argc, argv, "d:lith", options, NULL)) != -1) {
         switch (c) {
         case 'd':
             setenv("LLMK_DEVICE", optarg, 1);
             break;
         case 'l':
             only_list = true;
+            break;
+        case 'i':
+            images = true;
+            break;
+        case 't':
+            times = true;
             break;
         case 'h':
             fputs(usage, stdout);
@@ -183,6 +296,10 @@ int main(int argc, char **argv)
         }
     }
     puts(llmk_build_info());
+    if (images)
+        return list_images();
+    if (times && (optind < argc || case_ops[0]))
+        return time_first(optind < argc ? argv[optind] : case_ops[0]->name);
     llmk_context *ctx = NULL;
     if (llmk_context_create(NULL, &ctx) != LLMK_OK) {
         list_devices(NULL);

@@ -1,6 +1,7 @@
 /* test_operators.c - every quick case of every operator (or of those named as arguments) on every
  * variant that the device supports. */
 #include "cases/case_sweep.h"
+#include "core/image.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -44,5 +45,10 @@ int main(int argc, char **argv)
         }
         group[count++] = test_of(op);
     }
-    return _cmocka_run_group_tests("operators", group, count, NULL, NULL);
+    const int failed = _cmocka_run_group_tests("operators", group, count, NULL, NULL);
+    if (llmk_manifest_gap()) { /* every program that a case asked for must have its images */
+        fprintf(stderr, "not in cl/manifest.txt: %s\n", llmk_manifest_gap());
+        return 1;
+    }
+    return failed;
 }

@@ -1,0 +1,265 @@
+// The linear layer on matrix units, for many rows of x: f16 or bf16 x and W, f32 sums.
+//
+// A work-group of WAVES_M x WAVES_N waves computes a tile of y, each wave FRAGMENTS_M x FRAGMENTS_N
+// fragments of it. Tiles of x and W pass through local memory, CHUNKS 16-byte chunks of K at a time,
+// STAGES of them on their way at once; a wave loads the fragments of its next step while it
+// multiplies those of this one. The build chooses (src/ops/linear_tiled.c):
+//
+//     -DX=f16 | bf16   and the matrix unit, of common/fragment.clh; the copies, of
+//     common/async_copy.clh (held copies have 2 stages); WAVES_M, WAVES_N, FRAGMENTS_M, FRAGMENTS_N,
+//     CHUNKS, STAGES; PATCH, the fragments side by side that a wave stores at once
+//
+// Rows beyond M and N are computed from the last row and not stored; K is filled up with zeros.
+#define FRAGMENT_TYPE X
+
+#include "common/async_copy.clh"
+#include "common/fragment.clh"
+#include "linear/linear_common.clh"
+
+#define ITEMS    (WAVES_M * WAVES_N * FRAGMENT_WAVE)
+#define WAVE_M   (FRAGMENTS_M * FRAGMENT_SIZE)
+#define WAVE_N   (FRAGMENTS_N * FRAGMENT_SIZE)
+#define TILE_M   (WAVES_M * WAVE_M)
+#define TILE_N   (WAVES_N * WAVE_N)
+#define STEPS    (CHUNKS / FRAGMENT_CHUNKS)
+#define X_COPIES (TILE_M * CHUNKS / ITEMS) // of an item
+#define W_COPIES (TILE_N * CHUNKS / ITEMS)
+#define W_TILE   (TILE_M * CHUNKS) // where W begins in a stage
+#define STAGE    ((TILE_M + TILE_N) * CHUNKS)
+
+// At the end each wave turns its sums into rows, through a patch of local memory. The pitch spreads
+// the rows over the banks.
+#define PATCH_N     (PATCH * FRAGMENT_SIZE)
+#define PATCH_PITCH (PATCH_N + 8)
+#define PATCHES     (WAVES_M * WAVES_N * FRAGMENT_SIZE * PATCH_PITCH / 4) // chunks
+#define LOCAL       (STAGES * STAGE > PATCHES ? STAGES * STAGE : PATCHES)
+
+// What an item copies of every stage: the same chunk of rows ITEMS / CHUNKS apart, a multiple of 8,
+// so that all are swizzled alike.
+typedef struct {
+    global const ushort *x[X_COPIES]; // beginnings of rows
+    global const uint4 *w0;
+    uint w[W_COPIES]; // chunks from w0; the host sees to it that they fit
+    uint chunk, to;
+    uint4 held[X_COPIES + W_COPIES];
+} copies_t;
+
+static inline copies_t copies_of(const linear_t a, ulong row, uint column)
+{
+    copies_t c;
+    const uint item = (uint)get_local_id(0);
+    c.chunk = item % CHUNKS;
+    c.to = tile_index(item / CHUNKS, c.chunk, CHUNKS);
+    FRAGMENT_UNROLL
+    for (uint i = 0; i < X_COPIES; i++) {
+        const ulong r = min(row + (item + i * ITEMS) / CHUNKS, a.m - 1);
+        c.x[i] = (global const ushort *)a.x + row_begin(a.x_rows, r);
+    }
+    c.w0 = (global const uint4 *)(a.data + column * a.pitch);
+    FRAGMENT_UNROLL
+    for (uint i = 0; i < W_COPIES; i++)
+        c.w[i] = min((item + i * ITEMS) / CHUNKS, a.n - 1 - column) * (uint)(a.pitch / 16);
+    return c;
+}
+
+// Elements k ... k+7 of a row of x; 0 beyond the end.
+static inline uint4 gather(const linear_t a, global const ushort *row, uint k)
+{
+#define X_AT(i) (k + (i) < a.k ? (uint)row[(k + (i)) * a.x_rows.inner] : 0u)
+    return (uint4)(X_AT(0) | X_AT(1) << 16, X_AT(2) | X_AT(3) << 16, X_AT(4) | X_AT(5) << 16,
+                   X_AT(6) | X_AT(7) << 16);
+#undef X_AT
+}
+
+static inline void fetch(const linear_t a, copies_t *c, uint tile, local uint4 *stage)
+{
+    const uint chunk = tile * CHUNKS + c->chunk;
+    local uint4 *to = stage + c->to;
+    if (a.x_access == X_ALIGNED && chunk < a.k / 8) {
+        FRAGMENT_UNROLL
+        for (uint i = 0; i < X_COPIES; i++)
+            async_copy(to + i * ITEMS, (global const uint4 *)c->x[i] + chunk, &c->held[i]);
+    } else {
+        FRAGMENT_UNROLL
+        for (uint i = 0; i < X_COPIES; i++)
+            async_put(to + i * ITEMS, gather(a, c->x[i], chunk * 8), &c->held[i]);
+    }
+    if (chunk < (a.k + 7) / 8) {
+        FRAGMENT_UNROLL
+        for (uint i = 0; i < W_COPIES; i++)
+            async_copy(to + W_TILE + i * ITEMS, c->w0 + (c->w[i] + chunk), &c->held[X_COPIES + i]);
+    } else {
+        FRAGMENT_UNROLL
+        for (uint i = 0; i < W_COPIES; i++)
+            async_put(to + W_TILE + i * ITEMS, (uint4)(0u), &c->held[X_COPIES + i]);
+    }
+}
+
+static inline void land(const copies_t *c, local uint4 *stage)
+{
+    FRAGMENT_UNROLL
+    for (uint i = 0; i < X_COPIES + W_COPIES; i++)
+        async_land(stage + c->to + i * ITEMS, c->held[i]);
+}
+
+// The operands of one step of a wave.
+typedef struct {
+    fragment_a x[FRAGMENTS_M];
+    fragment_b w[FRAGMENTS_N];
+} operands_t;
+
+static inline operands_t load_step(fragment_unit unit, local const uint4 *stage, uint step)
+{
+    operands_t o;
+    FRAGMENT_UNROLL
+    for (uint i = 0; i < FRAGMENTS_M; i++)
+        o.x[i] = fragment_load_a(unit, stage, CHUNKS,
+                                 unit.wave % WAVES_M * WAVE_M + i * FRAGMENT_SIZE,
+                                 step * FRAGMENT_CHUNKS);
+    FRAGMENT_UNROLL
+    for (uint j = 0; j < FRAGMENTS_N; j++)
+        o.w[j] = fragment_load_b(unit, stage + W_TILE, CHUNKS,
+                                 unit.wave / WAVES_M * WAVE_N + j * FRAGMENT_SIZE,
+                                 step * FRAGMENT_CHUNKS);
+    return o;
+}
+
+static inline void multiply_step(fragment_unit unit, fragment_acc acc[FRAGMENTS_M][FRAGMENTS_N],
+                                 const operands_t *o)
+{
+    FRAGMENT_UNROLL
+    for (uint i = 0; i < FRAGMENTS_M; i++) {
+        FRAGMENT_UNROLL
+        for (uint j = 0; j < FRAGMENTS_N; j++)
+            fragment_multiply_add(unit, &acc[i][j], o->x[i], o->w[j]);
+    }
+}
+
+// Whether eight elements may be read or written at once.
+static inline bool is_vector(global const void *p, uint type, ulong i, ulong inner)
+{
+    return inner == 1 && ((size_t)p + i * (type == DT_F32 ? 4 : 2)) % 16 == 0;
+}
+
+// finish() for eight columns, whose sums lie in local memory.
+static inline void finish8(const linear_t a, ulong row, uint column, local const float *sums)
+{
+    const ulong c = (ulong)a.first + column;
+    const ulong y_at = row_begin(a.y_rows, row) + c;
+    const ulong bias_at = a.bias_rows.offset + c;
+    const ulong residual_at = row_begin(a.residual_rows, row) + c;
+    if (column + 8 <= a.n && is_vector(a.y, a.y_type, y_at, a.y_rows.inner) &&
+        (!a.bias || is_vector(a.bias, a.bias_type, bias_at, a.bias_rows.inner)) &&
+        (!a.residual ||
+         is_vector(a.residual, a.residual_type, residual_at, a.residual_rows.inner))) {
+        float8 sum = (float8)(((local const float4 *)sums)[0], ((local const float4 *)sums)[1]);
+        if (a.bias)
+            sum += load8_any(a.bias, a.bias_type, bias_at);
+        if (a.residual)
+            sum += load8_any(a.residual, a.residual_type, residual_at);
+        if (a.y_type == DT_F32)
+            f32_store8((global float *)a.y, y_at, sum);
+        else if (a.y_type == DT_F16)
+            f16_store8((global ushort *)a.y, y_at, sum);
+        else
+            bf16_store8((global ushort *)a.y, y_at, sum);
+    } else {
+        _Pragma("unroll 1")
+        for (uint i = 0; i < 8 && column + i < a.n; i++)
+            finish(a, row, column + i, sums[i]);
+    }
+}
+
+// The tile of this work-group, as (column, row). Groups start in the order of their ids: bands of
+// BAND rows, column by column, make those that run together share rows of x and of W in the cache.
+#define BAND 16
+static inline ulong2 tile_of(void)
+{
+    const ulong rows = get_num_groups(1), columns = get_num_groups(0);
+    const ulong id = get_group_id(1) * columns + get_group_id(0);
+    const ulong first = id / (BAND * columns) * BAND, within = id % (BAND * columns);
+    const ulong height = min(rows - first, (ulong)BAND);
+    return (ulong2)(within / height, first + within % height);
+}
+
+kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void linear_tiled(LINEAR_PARAMETERS)
+{
+    local uint4 tiles[LOCAL];
+    FRAGMENT_UNIT(unit, WAVES_M * WAVES_N);
+    const linear_t a = LINEAR_ARGUMENTS;
+    const ulong2 tile = tile_of();
+    const ulong row = m_first + tile.y * TILE_M;
+    const uint column = (uint)tile.x * TILE_N;
+    const uint count = (k + CHUNKS * 8 - 1) / (CHUNKS * 8);
+
+    copies_t copies = copies_of(a, row, column);
+    FRAGMENT_UNROLL
+    for (uint s = 0; s < STAGES; s++) {
+        if (s > 0)
+            land(&copies, tiles + (s - 1) * STAGE);
+        if (s < count)
+            fetch(a, &copies, s, tiles + s * STAGE);
+        async_commit();
+    }
+    async_wait(STAGES - 1);
+    barrier(CLK_LOCAL_MEM_FENCE);
+
+    fragment_acc acc[FRAGMENTS_M][FRAGMENTS_N];
+    FRAGMENT_UNROLL
+    for (uint i = 0; i < FRAGMENTS_M; i++) {
+        FRAGMENT_UNROLL
+        for (uint j = 0; j < FRAGMENTS_N; j++)
+            acc[i][j] = fragment_zero();
+    }
+    operands_t now = load_step(unit, tiles, 0);
+    uint slot = 0; // the stage that holds tile t
+    for (uint t = 0; t < count; t++) {
+        FRAGMENT_UNROLL
+        for (uint step = 1; step < STEPS; step++) {
+            const operands_t next = load_step(unit, tiles + slot * STAGE, step);
+            multiply_step(unit, acc, &now);
+            now = next;
+        }
+        const uint following = slot + 1 < STAGES ? slot + 1 : 0;
+        land(&copies, tiles + following * STAGE);
+        async_wait(STAGES - 2);
+        barrier(CLK_LOCAL_MEM_FENCE);
+        // Tile t + 1 is there, and all waves have loaded the last of tile t. Past the end what is
+        // loaded here is not used.
+        if (t + STAGES < count)
+            fetch(a, &copies, t + STAGES, tiles + slot * STAGE);
+        async_commit();
+        slot = following;
+        const operands_t next = load_step(unit, tiles + slot * STAGE, 0);
+        multiply_step(unit, acc, &now);
+        now = next;
+    }
+
+    // One pass for every patch: sums in registers must be named by constants, the rest is there once.
+    local float *patch = (local float *)tiles + unit.wave * FRAGMENT_SIZE * PATCH_PITCH;
+    _Pragma("unroll 1")
+    for (uint pass = 0; pass < FRAGMENTS_M * FRAGMENTS_N / PATCH; pass++) {
+        barrier(CLK_LOCAL_MEM_FENCE);
+        FRAGMENT_UNROLL
+        for (uint f = 0; f < FRAGMENTS_M * FRAGMENTS_N; f++) {
+            if (f / PATCH != pass)
+                continue;
+            FRAGMENT_UNROLL
+            for (uint e = 0; e < FRAGMENT_ELEMENTS; e++)
+                patch[fragment_row(unit, e) * PATCH_PITCH + f % PATCH * FRAGMENT_SIZE +
+                      fragment_column(unit, e)] =
+                    fragment_get(acc[f / FRAGMENTS_N][f % FRAGMENTS_N], e);
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        const ulong r0 = row + unit.wave % WAVES_M * WAVE_M +
+                         pass * PATCH / FRAGMENTS_N * FRAGMENT_SIZE;
+        const uint c0 = column + unit.wave / WAVES_M * WAVE_N +
+                        pass * PATCH % FRAGMENTS_N * FRAGMENT_SIZE;
+        _Pragma("unroll 1")
+        for (uint v = unit.lane; v < FRAGMENT_SIZE * PATCH_N / 8; v += FRAGMENT_WAVE) {
+            const uint r = v / (PATCH_N / 8), c = v % (PATCH_N / 8) * 8;
+            if (r0 + r < m && c0 + c < n)
+                finish8(a, r0 + r, c0 + c, patch + r * PATCH_PITCH + c);
+        }
+    }
+}

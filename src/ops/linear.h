@@ -1,0 +1,52 @@
+/* linear.h - what the files of the linear layer share. */
+#ifndef LLMK_LINEAR_H
+#define LLMK_LINEAR_H
+
+#include "core/weights.h"
+#include "ops/operator.h"
+
+typedef struct linear_problem {
+    const llmk_weights *weights;
+    llmk_view x, bias, residual, y;
+} linear_problem;
+
+/* A kernel, the block of outputs that a work-group computes, and its items. */
+typedef struct linear_recipe {
+    const char *file, *defines, *kernel;
+    uint64_t rows, columns; /* of y, in a work-group */
+    size_t local[3];
+    bool has_last;
+    uint32_t last; /* the argument after the common ones */
+} linear_recipe;
+
+/* Enqueues the kernel for every segment of the weights. */
+llmk_status llmk_linear_run(llmk_launch *launch, const linear_problem *p, const linear_recipe *r);
+
+/* ---- Matrix units (linear_tiled.c): rows of the table of variants ---- */
+
+#define LLMK_LINEAR_TILED_DECLARE(id)                                                              \
+    bool llmk_linear_##id##_supports(llmk_context *ctx, const void *problem, llmk_reason *why);    \
+    llmk_status llmk_linear_##id##_launch(llmk_launch *launch, const void *problem)
+#define LLMK_LINEAR_TILED_ROW(name, id)                                                            \
+    {                                                                                              \
+        name, llmk_linear_##id##_supports, llmk_linear_##id##_launch                               \
+    }
+
+LLMK_LINEAR_TILED_DECLARE(nv_wide);
+LLMK_LINEAR_TILED_DECLARE(nv);
+LLMK_LINEAR_TILED_DECLARE(amd);
+LLMK_LINEAR_TILED_DECLARE(emulated_nv);
+LLMK_LINEAR_TILED_DECLARE(emulated_nv_wide);
+LLMK_LINEAR_TILED_DECLARE(emulated_amd);
+
+#define LLMK_LINEAR_TILED_VARIANTS                                                                 \
+    LLMK_LINEAR_TILED_ROW("nv-wide", nv_wide), LLMK_LINEAR_TILED_ROW("nv", nv),                    \
+        LLMK_LINEAR_TILED_ROW("amd", amd)
+
+/* For tests: never chosen, only forced. */
+#define LLMK_LINEAR_EMULATED_VARIANTS                                                              \
+    LLMK_LINEAR_TILED_ROW("emulated-nv-wide", emulated_nv_wide),                                   \
+        LLMK_LINEAR_TILED_ROW("emulated-nv", emulated_nv),                                         \
+        LLMK_LINEAR_TILED_ROW("emulated-amd", emulated_amd)
+
+#endif

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# A build whose compilers are missing says so, and makes a library without those images that works.
+#   missing_compiler.sh SOURCE_DIR WORK_DIR
+set -euo pipefail
+source=$1 work=$2
+rm -rf "$work"
+mkdir -p "$work"
+
+# A tool that is set to nothing counts as not found.
+configure() { # OPTION...
+    cmake -S "$source" -B "$work/build" -DLLMK_BUILD_TESTS=OFF -DLLMK_INSTALL=OFF "$@" >"$work/log" 2>&1 || {
+        cat "$work/log"
+        exit 1
+    }
+    grep -E ' (SPIR-V images|PTX images|Cubins|AMD images) ' "$work/log"
+}
+expect() { # LINE STATUS
+    grep -qF -- "$1" "$work/log" || {
+        echo "FAILED: the summary has no line \"$1\""
+        exit 1
+    }
+}
+
+configure -DLLMK_PTXAS= -DLLMK_LLD= -DLLMK_SPIRV_VAL= -DLLMK_CLANG_19=
+expect "SPIR-V images off (not found: spirv-tools)"
+expect "PTX images    off (not found: clang-19)"
+expect "Cubins        off (not found: clang-19)"
+expect "AMD images    off (not found: clang-19)"
+cmake --build "$work/build" --target llmk-info >"$work/log" 2>&1 || {
+    tail -n 20 "$work/log"
+    exit 1
+}
+"$work/build/llmk-info" --version | grep -q 'images: source$' || {
+    echo "FAILED: $("$work/build/llmk-info" --version)"
+    exit 1
+}
+if "$work/build/llmk-info" --images | grep -E '^(spirv|ptx|cubin|gfx942)'; then
+    echo "FAILED: there are images"
+    exit 1
+fi
+
+configure -ULLMK_CLANG_19 -ULLMK_SPIRV_VAL
+expect "Cubins        off (not found: ptxas"
+expect "AMD images    off (not found: lld-19)"
+configure -DLLMK_IMAGES=
+expect "SPIR-V images off (LLMK_IMAGES=)"
+configure -DLLMK_IMAGES=spirv -DLLMK_ZSTD=
+expect "SPIR-V images off (not found: zstd)"
+expect "PTX images    off (LLMK_IMAGES=spirv)"
