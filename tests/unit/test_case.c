@@ -311,6 +311,9 @@ static void test_unwritten_elements_are_found(void **state)
     const case_item *y = run->items->next;
     assert_true(case_decode(LLMK_F32, y->image + y->begin, 0) == 0);
     assert_true(isnan(case_decode(LLMK_F32, y->image + y->begin, 5)));
+    /* what lies around an input is NaN */
+    const case_item *x = run->items;
+    assert_true(isnan(case_decode(LLMK_F32, x->image + x->begin, x->t.count)));
     case_run_free(run);
 }
 

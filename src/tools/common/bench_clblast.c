@@ -66,10 +66,19 @@ static bool is_dense(const case_line *line, product *p)
            ((x == LLMK_F32 && w == LLMK_FORMAT_F32) || (x == LLMK_F16 && w == LLMK_FORMAT_F16));
 }
 
+/* CLBlast goes by the extension string. */
+static bool has_half(const bench_session *s)
+{
+    char extensions[8192] = "";
+    clGetDeviceInfo(llmk_context_cl_device(s->ctx), CL_DEVICE_EXTENSIONS, sizeof extensions - 1,
+                    extensions, NULL);
+    return strstr(extensions, "cl_khr_fp16") != NULL;
+}
+
 size_t bench_clblast_time(bench_session *s, const case_line *line, bench_row *row)
 {
     product p;
-    if (!is_dense(line, &p))
+    if (!is_dense(line, &p) || (p.half && !has_half(s)))
         return 0;
     const uint64_t size = p.half ? 2 : 4;
     *row = (bench_row){.variant = "CLBlast", .matrix = p.half};

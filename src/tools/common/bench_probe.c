@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define GROUP 256u
+#define GROUP      256u
+#define MOST_SLOTS 64 /* as bench_choose_sets */
 
 static const char copy_source[] =
     "kernel void empty(global uint *p) {}\n"
@@ -182,7 +183,8 @@ double bench_probe_copy_us(bench_probe *p, uint64_t bytes, double seconds)
     if (!p->slot_items || p->slot_items * 16 > p->buffer_bytes)
         return 0;
     bench_timing timing;
-    const bench_work work = {p->queue, enqueue_copy, p, p->buffer_bytes / (p->slot_items * 16)};
+    const uint64_t slots = p->buffer_bytes / (p->slot_items * 16);
+    const bench_work work = {p->queue, enqueue_copy, p, least(slots, MOST_SLOTS)};
     return bench_measure(&work, seconds, &timing) ? timing.us.median : 0;
 }
 

@@ -1,0 +1,224 @@
+#!/usr/bin/env python3
+"""Tests of bench/bars, bench/compare and bench/peers, with stand-ins for what needs a GPU.
+
+test_scripts.py LLMK_BENCH runs also what talks to the real llmk-bench.
+"""
+
+import contextlib
+import importlib.machinery
+import importlib.util
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BENCH = os.path.join(ROOT, "bench")
+LLMK_BENCH = None
+sys.dont_write_bytecode = True
+
+
+def load(name):
+    loader = importlib.machinery.SourceFileLoader(name, os.path.join(BENCH, name))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
+    loader.exec_module(module)
+    return module
+
+
+bars, compare = load("bars"), load("compare")
+
+# Answers as llmk-bench --stdin does: 10 us, 8 of them launch, 800 GB/s of 1000.
+FAKE_BENCH = """
+    import json, sys
+    print(json.dumps({"device": "A GPU", "driver": "1", "library": "llmk", "copy_gbs": 1000.0,
+                      "launch_us": 8.0, "arguments": sys.argv[1:]}), flush=True)
+    for line in sys.stdin:
+        case = line.strip()
+        row = {"case": case, "variant": "v", "us": 10.0, "us_p5": 9.9, "us_p95": 10.1,
+               "bytes": 8000000}
+        if case == "die":
+            sys.exit(3)
+        if case == "wrong":
+            row = {"case": case, "error": "LLMK_INTERNAL"}
+        if case.startswith("future"):
+            row = {"case": case, "unknown": "no operator"}
+        if case.startswith("clblast"):
+            row["us"] = 12.0
+        if case == "big":
+            row.update(us=20.0, us_p95=20.2)
+        print(json.dumps(row), flush=True)
+"""
+FAKE_PEERS = """
+    import json, sys
+    print(json.dumps({"device": "A GPU"}), flush=True)
+    for line in sys.stdin:
+        request = json.loads(line)
+        rows = [{"peer": p, "us": 15.0} if p == "cublas" else {"peer": p, "absent": "not there"}
+                for p in request["peers"]]
+        print(json.dumps({"case": request["case"], "peers": rows}), flush=True)
+"""
+
+
+class Scripts(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def write(self, name, text):
+        path = os.path.join(self.folder.name, name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(f"#!{sys.executable}\n" + textwrap.dedent(text))
+        os.chmod(path, 0o755)
+        return path
+
+    def run_bars(self, lines, *options, bench=FAKE_BENCH, peers=FAKE_PEERS):
+        """The exit status, the report's rows and what was printed."""
+        listing = self.write("bars.txt", "group g: a group\n" + textwrap.dedent(lines))
+        command = [sys.executable, os.path.join(BENCH, "bars"), "--bars", listing, "--bench",
+                   self.write("bench", bench), "--peers", self.write("peers", peers), "--out",
+                   self.folder.name, *options]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        path = os.path.join(self.folder.name, "bars.json")
+        self.assertTrue(os.path.exists(path), done.stderr)
+        with open(path, encoding="utf-8") as file:
+            return done.returncode, json.load(file)["bars"], done.stdout
+
+    def verdict(self, line, **fakes):
+        _, rows, _ = self.run_bars(line + "\n", **fakes)
+        return rows[0]["verdict"], rows[0].get("value")
+
+    def test_list_of_bars(self):
+        with open(os.path.join(BENCH, "bars.txt"), encoding="utf-8") as file:
+            groups = bars.read_bars(file.read())
+        self.assertIn("foundation", [name for name, _, _ in groups])
+        for name, title, entries in groups:
+            self.assertTrue(title and entries, name)
+        for bad in ("a b | us < 3", "a b", "a b | us <= 3 | with x | y"):
+            with self.assertRaises(ValueError):
+                bars.Bar("g", bad)
+
+    def test_verdicts(self):
+        for line, verdict, value in (
+                ("op a=1 | us <= 10", "holds", 10), ("op a=1 | us <= 9.9", "misses", 10),
+                ("op a=1 | copy >= 80 %", "holds", 80), ("op a=1 | copy >= 81 %", "misses", 80),
+                ("op a=1 | beyond launch <= 2 us", "holds", 2),
+                ("op a=1 | beyond launch <= 1 us", "misses", 2),
+                ("op a=1 | speed >= 1.5 x cublas", "holds", 1.5),
+                ("op a=1 | speed >= 1.51 x cublas", "misses", 1.5),
+                ("op a=1 | speed >= 1 x clblast", "holds", 1.2),
+                ("op a=1 | speed >= 1 x triton", "no peer", None),
+                ("big | us <= 2 x op a=1", "holds", 2), ("big | us <= 1.9 x op a=1", "misses", 2),
+                ("big | us <= 1.9 x future a=1", "absent", None),
+                ("future x=1 | us <= 1", "absent", None), ("wrong | us <= 1", "failed", None),
+                ("die | us <= 1", "failed", None)):
+            with self.subTest(line):
+                got, figure = self.verdict(line)
+                self.assertEqual(got, verdict)
+                if value is not None:
+                    self.assertAlmostEqual(figure, value)
+
+    def test_status_and_report(self):
+        status, rows, text = self.run_bars(
+            "op a=1 | us <= 11 | with cublas, triton\nfuture b=1 | us <= 3\n")
+        self.assertEqual(status, 0)
+        self.assertEqual(rows[0]["peers"], {"cublas": 15})
+        self.assertEqual(rows[0]["notes"], {"triton": "not there"})
+        self.assertAlmostEqual(rows[0]["spread"], 0.02)
+        self.assertIn("1 absent, 1 holds", text)
+        self.assertEqual(self.run_bars("op a=1 | us <= 1\n")[0], 1)
+
+    def test_goes_on_after_a_crash(self):
+        _, rows, _ = self.run_bars("die | us <= 1\nop a=1 | us <= 11\n")
+        self.assertEqual([row["verdict"] for row in rows], ["failed", "holds"])
+
+    def test_forces_variants(self):
+        command = ["--variant", "nv"]
+        bench = FAKE_BENCH.replace('"us": 10.0', f'"us": 10.0 if sys.argv[-2:] == {command} else 99')
+        self.assertEqual(self.verdict("op a=1 variant=nv | us <= 10", bench=bench)[0], "holds")
+
+    def test_without_peers(self):
+        absent = 'print(\'{"absent": "no PyTorch"}\')'
+        self.assertEqual(self.verdict("op a=1 | us <= 10 | with cublas", peers=absent)[0], "holds")
+        self.assertEqual(self.verdict("op a=1 | speed >= 1 x cublas", peers=absent)[0], "no peer")
+        self.assertEqual(self.verdict("op a=1 | speed >= 1 x cublas", peers="exit(1)")[0],
+                         "no peer")
+
+    def test_budget(self):
+        status, rows, _ = self.run_bars("op a=1 | us <= 11\n", "--budget", "0")
+        self.assertEqual((status, rows[0]["verdict"]), (0, "not run"))
+
+    def test_compare(self):
+        ours = {"device": "d", "library": "l", "date": "t", "results": [
+            {"case": "linear m=1 n=2", "variant": "ref", "us": 10.0},
+            {"case": "linear m=9", "variant": "ref", "us": 1.0}, {"case": "x", "error": "no"}]}
+        peers = {"device": "d", "torch": "2", "date": "t", "results": [
+            {"case": "linear n=2 m=1", "peer": "cublas", "us": 25.0},
+            {"case": "linear n=2 m=1", "peer": "triton", "absent": "not installed"}]}
+        joined = compare.join(ours, peers)
+        self.assertEqual([len(rows) for _, _, rows in joined], [2, 0])
+        lines, ratios = compare.table(joined)
+        self.assertEqual(ratios, {"cublas": [2.5]})
+        self.assertTrue(any("not installed" in line for line in lines))
+        paths = [os.path.join(self.folder.name, name) for name in ("o.json", "p.json", "r.json")]
+        for path, document in zip(paths, (ours, peers)):
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(document, file)
+        argv, sys.argv = sys.argv, ["compare", *paths[:2], "--json", paths[2]]
+        try:
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                self.assertEqual(compare.main(), 0)
+        finally:
+            sys.argv = argv
+        self.assertIn("geometric mean of 1 ratios 2.50x", out.getvalue())
+        with open(paths[2], encoding="utf-8") as file:
+            self.assertEqual(json.load(file)["ratios"][0]["peers"], {"cublas": 2.5})
+
+    def test_peers_without_pytorch(self):
+        self.write("torch.py", "raise ImportError('no PyTorch here')")
+        environment = {**os.environ, "PYTHONPATH": self.folder.name}
+        command = [sys.executable, os.path.join(BENCH, "peers", "run.py")]
+        done = subprocess.run([*command, "--stdin"], env=environment, input="", text=True,
+                              capture_output=True, check=False)
+        self.assertEqual((done.returncode, json.loads(done.stdout)),
+                         (0, {"absent": "no PyTorch here"}))
+        done = subprocess.run([*command, "linear m=1"], env=environment, text=True,
+                              capture_output=True, check=False)
+        self.assertEqual((done.returncode, done.stderr), (1, "no peers: no PyTorch here\n"))
+
+    def llmk_bench(self, *arguments, **keywords):
+        if not LLMK_BENCH:
+            self.skipTest("no llmk-bench given")
+        return subprocess.run([LLMK_BENCH, *arguments], capture_output=True, text=True,
+                              check=False, **keywords)
+
+    def test_llmk_bench_answers_lines(self):
+        done = self.llmk_bench("--stdin", "--seconds", "0.01", input="nothing a=1\n\n")
+        hello, *answers = map(json.loads, done.stdout.splitlines())
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertGreater(hello["copy_gbs"], 0)
+        self.assertIn('no operator "nothing"', answers[0]["unknown"])
+        self.assertIn("unknown", answers[1])
+
+    def test_llmk_bench_command_line(self):
+        for arguments, status, text in (
+                (["--help"], 0, "usage: llmk-bench"), (["--version"], 0, "libllmk_cl"),
+                ([], 2, "nothing to do"), (["nothing"], 2, 'no operator "nothing"'),
+                (["--tokens", "x"], 2, "--tokens is a number"),
+                (["--phase", "x"], 2, "decode or prefill"), (["--what"], 2, "--help"),
+                (["--model", "x"], 2, 'no model "x"'), (["--list"], 0, "Models"),
+                (["--device", "no such device", "rmsnorm"], 1, "no such device")):
+            with self.subTest(arguments):
+                arguments = arguments + ["--lists", os.path.join(BENCH, "models")]
+                done = self.llmk_bench(*arguments)
+                self.assertIn(text, done.stdout + done.stderr)
+                self.assertEqual(done.returncode, status)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1 and not sys.argv[1].startswith("-"):
+        LLMK_BENCH = sys.argv.pop(1)
+    unittest.main()
