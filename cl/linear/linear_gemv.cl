@@ -10,11 +10,13 @@
 #define INLINE static inline __attribute__((always_inline))
 
 #define unpack8(T) LLMK_PASTE(T, _unpack8)
+#define advance(T) LLMK_PASTE(T, _advance)
 #define packed(T)  LLMK_PASTE(T, _packed)
 #define CHUNK(T)   LLMK_PASTE(T, _chunk)
 #define SCALED(T)  (LLMK_PASTE(T, _scaled) != 0)
 
-// ---- A chunk of W: what an item loads at once, and its elements 8i ... 8i+7 as q - zero
+// ---- A chunk of W: what an item loads at once; its first eight elements, as q - zero; and the
+// chunk with the next eight in front (no indexing by a variable, which would go through memory)
 
 enum { f32_chunk = 8, f16_chunk = 8, bf16_chunk = 8, s8_chunk = 16, u4_chunk = 32 };
 enum { f32_scaled = 0, f16_scaled = 0, bf16_scaled = 0, s8_scaled = 1, u4_scaled = 1 };
@@ -22,25 +24,41 @@ enum { f32_scaled = 0, f16_scaled = 0, bf16_scaled = 0, s8_scaled = 1, u4_scaled
 typedef float8 f32_packed;
 typedef uint4 f16_packed, bf16_packed, s8_packed, u4_packed;
 
-static inline float8 f32_unpack8(float8 v, uint i, float zero)
+static inline float8 f32_unpack8(float8 v, float zero)
+{
+    return v;
+}
+static inline float8 f32_advance(float8 v)
 {
     return v;
 }
 
-static inline float8 f16_unpack8(uint4 v, uint i, float zero)
+static inline float8 f16_unpack8(uint4 v, float zero)
 {
     return vload_half8(0, (const half *)&v);
 }
+static inline uint4 f16_advance(uint4 v)
+{
+    return v;
+}
 
-static inline float8 bf16_unpack8(uint4 v, uint i, float zero)
+static inline float8 bf16_unpack8(uint4 v, float zero)
 {
     const float4 even = as_float4(v << 16), odd = as_float4(v & 0xffff0000u);
     return (float8)(even.x, odd.x, even.y, odd.y, even.z, odd.z, even.w, odd.w);
 }
-
-static inline float8 s8_unpack8(uint4 v, uint i, float zero)
+static inline uint4 bf16_advance(uint4 v)
 {
-    return convert_float8(convert_int8(as_char8(i == 0 ? v.lo : v.hi)));
+    return v;
+}
+
+static inline float8 s8_unpack8(uint4 v, float zero)
+{
+    return convert_float8(convert_int8(as_char8(v.lo)));
+}
+static inline uint4 s8_advance(uint4 v)
+{
+    return v.zwxy;
 }
 
 // Or'ed into the mantissa of 2^23, a nibble at bit 4j reads as 2^23 + q 16^j. One exact
@@ -51,10 +69,13 @@ static inline float4 u4_unpack4(uint v, float zero)
     return f * (float4)(1.0f, 0x1p-4f, 0x1p-8f, 0x1p-12f) -
            ((float4)(0x1p23f, 0x1p19f, 0x1p15f, 0x1p11f) + zero);
 }
-static inline float8 u4_unpack8(uint4 v, uint i, float zero)
+static inline float8 u4_unpack8(uint4 v, float zero)
 {
-    const uint w = i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
-    return (float8)(u4_unpack4(w, zero), u4_unpack4(w >> 16, zero));
+    return (float8)(u4_unpack4(v.x, zero), u4_unpack4(v.x >> 16, zero));
+}
+static inline uint4 u4_advance(uint4 v)
+{
+    return v.yzwx;
 }
 
 // ---- x
@@ -90,6 +111,7 @@ static inline float sum8(float8 v)
 }
 
 // Adds to sum[i] the products of chunk c of rows n[0 ... 3] of W with row i of x, i < MB.
+// Groups are whole chunks.
 INLINE void add_chunk(const linear_t a, const uint *n, const ulong *x_row, uint c, const uint MB,
                       float4 *sum)
 {
@@ -107,11 +129,6 @@ INLINE void add_chunk(const linear_t a, const uint *n, const ulong *x_row, uint 
         scale = (float4)(s0.x, s1.x, s2.x, s3.x);
         minimum = (float4)(s0.y, s1.y, s2.y, s3.y);
     }
-    // Groups that begin within a chunk, which only s8 has: weights are scaled one by one.
-    const bool each = CHUNK(W) == 16 && a.groups > 1 && a.group_size % 16 != 0;
-    if (each)
-        scale = 1.0f;
-
     float4 part[MAX_ROWS];
     float x_sum[MAX_ROWS];
 #pragma unroll
@@ -124,11 +141,8 @@ INLINE void add_chunk(const linear_t a, const uint *n, const ulong *x_row, uint 
         float8 q[4];
 #pragma unroll
         for (uint r = 0; r < 4; r++) {
-            q[r] = unpack8(W)(w[r], s, a.zero);
-            if (each) {
-                const float16 scales = scales16(a, n[r], k);
-                q[r] *= s == 0 ? scales.lo : scales.hi;
-            }
+            q[r] = unpack8(W)(w[r], a.zero);
+            w[r] = advance(W)(w[r]);
         }
 #pragma unroll
         for (uint i = 0; i < MB; i++) {
