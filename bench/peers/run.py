@@ -10,13 +10,21 @@ CASE is llmk-bench's: 'linear m=1 n=28672 k=8192'. What is not installed is a li
 import argparse
 import datetime
 import json
+import os
 import sys
 
 from cases import Case
 
 
-def say(**fields):
-    print(json.dumps(fields), flush=True)
+class Answers:
+    """Lines of JSON on what was standard output; what peers print goes to standard error."""
+
+    def __init__(self):
+        self.file = os.fdopen(os.dup(1), "w")
+        os.dup2(2, 1)
+
+    def say(self, **fields):
+        print(json.dumps(fields), file=self.file, flush=True)
 
 
 class Bench:
@@ -81,12 +89,12 @@ def print_row(row):
     sys.stdout.flush()
 
 
-def serve(bench, seconds):
-    say(**bench.device())
+def serve(bench, seconds, answers):
+    answers.say(**bench.device())
     for line in sys.stdin:
         request = json.loads(line)
         rows = bench.time(request["case"], request.get("peers"), request.get("seconds", seconds))
-        say(case=request["case"], peers=rows)
+        answers.say(case=request["case"], peers=rows)
 
 
 def main():
@@ -98,15 +106,16 @@ def main():
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--stdin", action="store_true")
     options = parser.parse_args()
+    answers = Answers() if options.stdin else None
     try:
         bench = Bench()
     except (ImportError, RuntimeError) as error:
         if options.stdin:
-            say(absent=str(error))
+            answers.say(absent=str(error))
         print(f"no peers: {error}", file=sys.stderr)
         return 0 if options.stdin else 1
     if options.stdin:
-        serve(bench, options.seconds)
+        serve(bench, options.seconds, answers)
         return 0
     document = {**bench.device(), "results": []}
     print(f"{document['device']}, PyTorch {document['torch']}\n")

@@ -7,6 +7,7 @@ import statistics
 import torch
 
 LEAST_BATCHES = 12
+MOST_CALLS = 2000  # in a graph
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -20,7 +21,7 @@ class Job:
 def choose_sets(set_bytes):
     """As bench_choose_sets in llmk-bench."""
     device = torch.cuda.get_device_properties(0)
-    target = max(4 * device.L2_cache_size, 400_000_000)
+    target = max(4 * getattr(device, "L2_cache_size", 0), 400_000_000)
     sets = min(max(target // max(set_bytes, 1) + 1, 2), 64)
     return int(max(1, min(sets, device.total_memory // 2 // max(set_bytes, 1))))
 
@@ -48,14 +49,29 @@ class Prepared:
                 job.call(*buffers)
         torch.cuda.current_stream().wait_stream(side)
         torch.cuda.synchronize()
-        call_us = _elapsed_us(lambda: self._calls(len(self.sets))) / len(self.sets)
         batch_us = max(2e3, seconds * 1e6 / (2 * LEAST_BATCHES))
-        self.calls = int(min(max(batch_us / call_us, len(self.sets), 1), 2000))
-        self.graph = None
-        if job.graph:
-            self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph):
-                self._calls(self.calls)
+        self.calls, self.graph = len(self.sets), None
+        for _ in range(2):  # called eagerly, a short kernel takes as long as its launch: once more
+            took_us = _elapsed_us(self._batch)
+            wanted = self.calls * batch_us / took_us
+            self.calls = int(min(max(wanted, len(self.sets)), MOST_CALLS))
+            if job.graph:
+                self._capture()
+
+    def _capture(self):
+        self.graph = None  # its memory, before the next one takes as much
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._batch()
+        self.graph = graph
+        graph.replay()
+        torch.cuda.synchronize()
+
+    def _batch(self):
+        if self.graph:
+            self.graph.replay()
+        else:
+            self._calls(self.calls)
 
     def _calls(self, count):
         for _ in range(count):
@@ -63,13 +79,12 @@ class Prepared:
             self.position = (self.position + 1) % len(self.sets)
 
     def measure(self, seconds):
-        batch = self.graph.replay if self.graph else lambda: self._calls(self.calls)
         for _ in range(2):
-            batch()
+            self._batch()
         torch.cuda.synchronize()
         times, total = [], 0.0
         while len(times) < 400 and (len(times) < LEAST_BATCHES or total < seconds * 1e6):
-            took = _elapsed_us(batch)
+            took = _elapsed_us(self._batch)
             total += took
             times.append(took / self.calls)
         return summary(times)

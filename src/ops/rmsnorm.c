@@ -13,16 +13,16 @@
 /* ---- Configurations ---- */
 
 /* A row takes `items` work-items or fewer, of `vecs` vectors of eight elements. Up to 8 vecs items
- * columns a row can stay in registers; a work-item needs about 24 and 8 to 16 more a vector, which
- * bounds vecs * items on a GPU. Few work-items of many loads in flight beat many of few: 64 x 8
- * vectors reach the bandwidth of a copy at 4096 columns, 256 x 2 nine tenths of it. */
+ * columns a row can stay in registers; about 24 a work-item and 8 to 16 more a vector are needed,
+ * which bounds vecs * items on a GPU. */
 typedef struct config {
     uint32_t vecs, items;
 } config;
 
-static const config gpu_configs[] = {{1, 32}, {2, 128}, {8, 64}, {8, 256}};
-/* With a residual there are two loads a vector. */
-static const config gpu_residual_configs[] = {{1, 32}, {2, 256}, {4, 512}};
+static const config gpu_configs[] = {{1, 32}, {2, 256}, {4, 512}};
+/* rmsnorm_full: columns a multiple of what a sub-group of 32 takes. */
+#define FULL_VECS 4u
+static const config full_config = {FULL_VECS, 512};
 /* One local size: PoCL compiles a kernel anew for each. */
 static const config cpu_configs[] = {{4, 16}};
 
@@ -32,17 +32,13 @@ static uint64_t capacity(const config *f)
 }
 
 /* The first that holds the row, or the last. */
-static const config *choose_config(const llmk_caps *caps, uint64_t cols, bool residual)
+static const config *choose_config(const llmk_caps *caps, uint64_t cols, bool full)
 {
-    const config *configs = gpu_configs;
-    size_t count = LLMK_COUNT(gpu_configs);
-    if (llmk_is_cpu(caps)) {
-        configs = cpu_configs;
-        count = LLMK_COUNT(cpu_configs);
-    } else if (residual) {
-        configs = gpu_residual_configs;
-        count = LLMK_COUNT(gpu_residual_configs);
-    }
+    const bool cpu = llmk_is_cpu(caps);
+    const config *configs = cpu ? cpu_configs : gpu_configs;
+    const size_t count = cpu ? LLMK_COUNT(cpu_configs) : LLMK_COUNT(gpu_configs);
+    if (full)
+        return &full_config;
     for (size_t i = 0; i + 1 < count; i++)
         if (cols <= capacity(&configs[i]))
             return &configs[i];
@@ -66,7 +62,7 @@ static void choose_local(const llmk_caps *caps, const config *f, uint64_t cols, 
     if (items > caps->max_work_group)
         items = caps->max_work_group;
     local[0] = items;
-    if (items < SMALL_GROUP && SMALL_GROUP <= caps->max_work_group)
+    if (f != &full_config && items < SMALL_GROUP && SMALL_GROUP <= caps->max_work_group)
         local[1] = SMALL_GROUP / items;
 }
 
@@ -76,8 +72,25 @@ typedef struct problem {
     llmk_view x, weight, residual, sum, y;
     float eps;
     uint32_t flags;
+    bool full; /* rmsnorm_full will do */
     const config *config;
 } problem;
+
+static bool aligned_rows(const problem *p)
+{
+    const llmk_view *views[] = {&p->x, &p->weight, &p->residual, &p->sum, &p->y};
+    return llmk_aligned_rows(views, LLMK_COUNT(views));
+}
+
+/* The plain norm of whole vectors: no residual, no sum, a weight of x's type. */
+static bool is_full(const llmk_caps *caps, const problem *p)
+{
+    return !llmk_is_cpu(caps) && !p->residual.present && !p->sum.present && p->weight.present &&
+           p->weight.dtype == p->x.dtype && p->x.ncols % (8 * FULL_VECS * 32) == 0 &&
+           p->x.ncols <= UINT64_C(8) * FULL_VECS * full_config.items &&
+           p->x.ncols <= UINT64_C(8) * FULL_VECS * caps->max_work_group &&
+           p->x.nrows <= MAX_GROUPS && aligned_rows(p);
+}
 
 static llmk_status check(llmk_context *ctx, const void *given, bool dry, void *out)
 {
@@ -111,7 +124,8 @@ static llmk_status check(llmk_context *ctx, const void *given, bool dry, void *o
     llmk_check_in_place(&c, &p->y, &p->residual);
     LLMK_TRY(llmk_check_end(&c));
     p->eps = args.eps == 0 && !(args.flags & LLMK_RMSNORM_EPS_ZERO) ? DEFAULT_EPS : args.eps;
-    p->config = choose_config(&ctx->caps, p->x.ncols, p->residual.present);
+    p->full = is_full(&ctx->caps, p);
+    p->config = choose_config(&ctx->caps, p->x.ncols, p->full);
     p->flags = args.flags;
     if (!p->weight.present) /* its factor is 1, not 1 + 1 */
         p->flags &= ~LLMK_RMSNORM_WEIGHT_PLUS_ONE;
@@ -166,15 +180,15 @@ static llmk_status launch_rows(llmk_launch *launch, const problem *p, const char
     const config *f = p->config;
     size_t local[3];
     choose_local(caps, f, cols, local);
-    const llmk_view *views[] = {&p->x, &p->weight, &p->residual, &p->sum, &p->y};
-    const bool aligned = cols % 8 == 0 && llmk_aligned_rows(views, LLMK_COUNT(views));
+    const bool aligned = cols % 8 == 0 && aligned_rows(p);
     const bool resident = aligned && cols <= UINT64_C(8) * f->vecs * local[0];
 
     char defines[64];
     snprintf(defines, sizeof defines, "-DX=%s -DY=%s -DVECS=%u", llmk_dtype_name(p->x.dtype),
              llmk_dtype_name(p->y.dtype), f->vecs);
     llmk_kernel k = llmk_kernel_open(launch, file, defines,
-                                     !resident             ? "rmsnorm_looped"
+                                     p->full               ? "rmsnorm_full"
+                                     : !resident           ? "rmsnorm_looped"
                                      : p->residual.present ? "rmsnorm_resident_residual"
                                                            : "rmsnorm_resident");
     set_tensors(&k, p);
@@ -236,11 +250,11 @@ static const llmk_variant variants[] = {
 static void key(const void *problem_, char *out, size_t size)
 {
     const problem *p = problem_;
-    snprintf(out, size, "x=%s w=%s r=%s s=%s y=%s vecs=%u", llmk_dtype_name(p->x.dtype),
+    snprintf(out, size, "x=%s w=%s r=%s s=%s y=%s vecs=%u%s", llmk_dtype_name(p->x.dtype),
              p->weight.present ? llmk_dtype_name(p->weight.dtype) : "none",
              p->residual.present ? llmk_dtype_name(p->residual.dtype) : "none",
              p->sum.present ? llmk_dtype_name(p->sum.dtype) : "none", llmk_dtype_name(p->y.dtype),
-             p->config->vecs);
+             p->config->vecs, p->full ? " full" : "");
 }
 
 static void expect(const llmk_rmsnorm_args *args, size_t rows, size_t cols, size_t stride,
@@ -260,15 +274,15 @@ static void expect(const llmk_rmsnorm_args *args, size_t rows, size_t cols, size
     }
 }
 
-/* Two runs of the problem's configuration on the same inputs: rows that stay in registers; then, a
- * little shorter and with every option, rows that do not. */
+/* Two runs of the problem's configuration on the same inputs: rows that stay in registers; then,
+ * with every option and, but for rmsnorm_full, a little shorter, rows that do not. */
 static llmk_status self_test(llmk_trial *t, const void *problem_)
 {
     enum { ROWS = 3 };
     const problem *p = problem_;
     /* The shortest rows that use it, and a few elements more. */
     const bool smallest = p->config == gpu_configs || p->config == cpu_configs;
-    const size_t cols = smallest ? 40 : capacity(p->config - 1) + 8;
+    const size_t cols = p->full ? 8 * FULL_VECS * 32 : smallest ? 40 : capacity(p->config - 1) + 8;
     const float *x, *weight = NULL, *residual = NULL;
     llmk_rmsnorm_args args = LLMK_INIT(llmk_rmsnorm_args);
     args.eps = 1e-5f;
@@ -280,14 +294,15 @@ static llmk_status self_test(llmk_trial *t, const void *problem_)
     if (p->residual.present)
         args.residual = llmk_trial_input(t, p->residual.dtype, ROWS, cols, 3, 1.0f, &residual);
     double *sum = llmk_trial_doubles(t, ROWS * cols), *y = llmk_trial_doubles(t, ROWS * cols);
-    for (size_t n = cols; t->status == LLMK_OK && n >= cols - 3; n -= 3) {
+    for (int run = 0; run < 2 && t->status == LLMK_OK; run++) {
+        const size_t n = run == 1 && !p->full ? cols - 3 : cols;
         args.x.dim[1] = args.residual.dim[1] = args.weight.dim[0] = n;
         args.y = llmk_trial_output(t, p->y.dtype, ROWS, n);
         if (p->sum.present)
             args.sum = llmk_trial_output(t, p->sum.dtype, ROWS, n);
         expect(&args, ROWS, n, cols, x, weight, residual, sum, y);
         llmk_trial_run(t, &args);
-        llmk_trial_compare(t, "y", &args.y, y, n == cols ? 4e-6 : 1.0 / 128, 1e-6);
+        llmk_trial_compare(t, "y", &args.y, y, run == 0 ? 4e-6 : 1.0 / 128, 1e-6);
         if (p->sum.present)
             llmk_trial_compare(t, "sum", &args.sum, sum, 1e-6, 0);
         args.flags = LLMK_RMSNORM_WEIGHT_PLUS_ONE | LLMK_RMSNORM_DOUBLE_ROUNDING;

@@ -61,6 +61,30 @@ FAKE_PEERS = """
                 for p in request["peers"]]
         print(json.dumps({"case": request["case"], "peers": rows}), flush=True)
 """
+# Enough of PyTorch for the peers to go through their motions; every batch takes a millisecond.
+FAKE_TORCH = """
+    import sys
+    from unittest.mock import MagicMock, Mock
+
+    class Tensor(MagicMock):
+        def __mul__(self, other): return self
+        def __matmul__(self, other): return self
+
+    class Dtype:
+        def __init__(self, itemsize): self.itemsize = itemsize
+
+    torch = MagicMock(randn=lambda *a, **k: Tensor(), randint=lambda *a, **k: Tensor(),
+                      float32=Dtype(4), float16=Dtype(2), bfloat16=Dtype(2), __version__="2.0")
+    torch.cuda.is_available.return_value = True
+    torch.cuda.get_device_properties.return_value = Mock(L2_cache_size=1 << 20,
+                                                         total_memory=1 << 37)
+    torch.cuda.get_device_properties.return_value.name = "A GPU"
+    torch.cuda.Event = lambda **k: Mock(elapsed_time=lambda end: 1.0)
+    torch._weight_int4pack_mm.side_effect = RuntimeError("not on this GPU")
+    torch.nn.functional.rms_norm.side_effect = lambda *a: print("noise")
+    sys.modules.update({"torch": torch, "torch.nn": torch.nn,
+                        "torch.nn.functional": torch.nn.functional})
+"""
 
 
 class Scripts(unittest.TestCase):
@@ -188,6 +212,38 @@ class Scripts(unittest.TestCase):
         done = subprocess.run([*command, "linear m=1"], env=environment, text=True,
                               capture_output=True, check=False)
         self.assertEqual((done.returncode, done.stderr), (1, "no peers: no PyTorch here\n"))
+
+    def test_peers_go_through_their_motions(self):
+        self.write("torch.py", FAKE_TORCH)
+        environment = {**os.environ, "PYTHONPATH": self.folder.name}
+        command = [sys.executable, os.path.join(BENCH, "peers", "run.py"), "--seconds", "0.002"]
+        cases = ["rmsnorm rows=2 h=8", "rmsnorm rows=2 h=8 r=f16", "gated_activation rows=2 d=8",
+                 "linear m=1 n=64 k=64", "linear m=1 n=64 k=64 w=w4 group=32",
+                 "linear m=64 n=64 k=64 w=w8", "moe_forward t=1", "nothing"]
+        requests = "".join(json.dumps({"case": case}) + "\n" for case in cases + cases[:1])
+        done = subprocess.run([*command, "--stdin"], env=environment, input=requests, text=True,
+                              capture_output=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        hello, *answers = map(json.loads, done.stdout.splitlines())
+        self.assertEqual((hello["device"], len(answers)), ("A GPU", len(cases) + 1))
+        rows = [{row["peer"]: row for row in answer["peers"]} for answer in answers]
+        self.assertEqual(list(rows[0]), ["torch", "triton", "flashinfer"])
+        self.assertGreater(rows[0]["torch"]["us"], 0)
+        self.assertEqual(rows[0]["triton"]["absent"], "triton_kernels is not installed")
+        self.assertEqual(list(rows[3]), ["cublas", "triton"])
+        self.assertIn("not on this GPU", rows[4]["tinygemm"]["error"])
+        self.assertGreater(rows[4]["cublas"]["us"], 0)
+        self.assertIn("us", rows[5]["cublas_int8"])
+        self.assertIn("grouped_mm", rows[6])
+        self.assertEqual(rows[7], {})
+        self.assertIn("noise", done.stderr)  # and not among the answers
+        path = os.path.join(self.folder.name, "peers.json")
+        done = subprocess.run([*command, "--peers", "cublas", "--json", path, cases[3]],
+                              env=environment, text=True, capture_output=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(path, encoding="utf-8") as file:
+            document = json.load(file)
+        self.assertEqual([row["peer"] for row in document["results"]], ["cublas"])
 
     def llmk_bench(self, *arguments, **keywords):
         if not LLMK_BENCH:

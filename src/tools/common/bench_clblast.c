@@ -100,6 +100,9 @@ size_t bench_clblast_time(bench_session *s, const case_line *line, bench_row *ro
                  p.status == CLBlastNoHalfPrecision ? " (the device offers no half precision)"
                                                     : "");
         row->skipped = true;
+    } else {
+        row->copy_us = bench_probe_copy_us(s->probe, row->bytes_read + row->bytes_written,
+                                           s->options.seconds / 4);
     }
     for (size_t i = 0; i < row->sets; i++) {
         if (p.x[i])

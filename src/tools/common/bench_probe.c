@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define GROUP      256u
+#define GROUP      256ul
 #define MOST_SLOTS 64 /* as bench_choose_sets */
 
 static const char copy_source[] =
@@ -38,21 +38,24 @@ static const char copy_source[] =
 /* Eight independent products of 16x8x16 a warp. */
 static const char mma_source[] =
     "#define MMA(c) asm volatile(\"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 \" \\\n"
-    "    \"{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\" \\\n"
-    "    : \"+f\"(c.x), \"+f\"(c.y), \"+f\"(c.z), \"+f\"(c.w) \\\n"
-    "    : \"r\"(a.x), \"r\"(a.y), \"r\"(a.z), \"r\"(a.w), \"r\"(b.x), \"r\"(b.y))\n"
+    "    \"{%0, %1, %2, %3}, {%4, %4, %4, %4}, {%5, %5}, {%0, %1, %2, %3};\" \\\n"
+    "    : \"+f\"(c[0]), \"+f\"(c[1]), \"+f\"(c[2]), \"+f\"(c[3]) : \"r\"(a), \"r\"(b))\n"
     "kernel void multiply_add(global float *out, uint rounds)\n"
     "{\n"
     "    const uint id = (uint)get_global_id(0);\n"
-    "    const uint4 a = (uint4)(0x2c002c00u + id % 256u);\n" /* f16 numbers about 1/16 */
-    "    const uint2 b = (uint2)(0x2c002c00u + id % 128u);\n"
-    "    float4 c0 = 0, c1 = 0, c2 = 0, c3 = 0, c4 = 0, c5 = 0, c6 = 0, c7 = 0;\n"
+    "    const uint a = 0x2c002c00u + id % 256u, b = 0x2c002c00u + id % 128u;\n" /* about 1/16 */
+    "    float c[8][4];\n"
+    "    for (int j = 0; j < 8; j++)\n"
+    "        c[j][0] = c[j][1] = c[j][2] = c[j][3] = 0;\n"
     "    for (uint i = 0; i < rounds; i++) {\n"
-    "        MMA(c0); MMA(c1); MMA(c2); MMA(c3); MMA(c4); MMA(c5); MMA(c6); MMA(c7);\n"
+    "        MMA(c[0]); MMA(c[1]); MMA(c[2]); MMA(c[3]);\n"
+    "        MMA(c[4]); MMA(c[5]); MMA(c[6]); MMA(c[7]);\n"
     "    }\n"
-    "    c0 += c1 + c2 + c3 + c4 + c5 + c6 + c7;\n"
-    "    if (c0.x + c0.w == 12345.0f)\n"
-    "        out[0] = c0.y;\n"
+    "    float sum = 0;\n"
+    "    for (int j = 0; j < 8; j++)\n"
+    "        sum += c[j][0] + c[j][3];\n"
+    "    if (sum == 12345.0f)\n"
+    "        out[0] = sum;\n"
     "}\n";
 #define MMA_FLOPS (8.0 * 16 * 8 * 16 * 2 / 32) /* an item, a round */
 

@@ -97,11 +97,18 @@ __attribute__((format(printf, 2, 3))) static void fail(bench_row *row, const cha
     row->skipped = case_is_skip(row->error);
 }
 
+static bool same_case(const case_line *a, const case_line *b)
+{
+    bool same = a->op == b->op;
+    for (size_t i = 0; same && i < a->op->field_count; i++)
+        same = a->value[i] == b->value[i];
+    return same;
+}
+
 /* The run to time: the last one again, or a new one with its sets. */
 static case_run *prepare(bench_session *s, const case_line *line, bench_row *row)
 {
-    if (s->kept && s->kept_line.op == line->op &&
-        !memcmp(s->kept_line.value, line->value, sizeof line->value))
+    if (s->kept && same_case(&s->kept_line, line))
         return s->kept;
     forget(s);
     case_run *run = case_run_new(s->ctx, s->queue, line, 1, true, row->error, sizeof row->error);
