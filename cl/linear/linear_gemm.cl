@@ -1,5 +1,5 @@
-// The linear layer for many rows of x: a work-group computes a 64 x 64 tile of y from tiles of x and
-// W that it brings into local memory as floats, 32 deep; an item computes 8 x 4 outputs of it.
+// The linear layer for many rows of x: a work-group computes a 64 x 64 tile of y from tiles of x
+// and W that it brings into local memory as floats, 32 deep; an item computes 8 x 4 outputs of it.
 #include "linear/linear_typed.clh"
 
 #define TILE  64
@@ -73,18 +73,23 @@ kernel __attribute__((reqd_work_group_size(16, 8, 1))) void linear_gemm(LINEAR_P
         for (uint i = 0; i < 8; i++)
             sum[i] += part[i];
     }
+    float4 out[8]; // indexed by a variable, which sum must not be to stay in registers
+#pragma unroll
+    for (uint i = 0; i < 8; i++)
+        out[i] = sum[i];
+#pragma unroll 1
     for (uint i = 0; i < 8; i++) {
         const ulong row = m0 + (i < 4 ? 0 : 32) + ty * 4 + i % 4;
         const uint column = n0 + tx * 4;
         if (row < m) {
             if (column < n)
-                finish(a, row, column, sum[i].x);
+                finish(a, row, column, out[i].x);
             if (column + 1 < n)
-                finish(a, row, column + 1, sum[i].y);
+                finish(a, row, column + 1, out[i].y);
             if (column + 2 < n)
-                finish(a, row, column + 2, sum[i].z);
+                finish(a, row, column + 2, out[i].z);
             if (column + 3 < n)
-                finish(a, row, column + 3, sum[i].w);
+                finish(a, row, column + 3, out[i].w);
         }
     }
 }

@@ -1,19 +1,22 @@
-// The linear layer for few rows of x, where the time is that of reading W once. A team of work-items
-// takes four rows of W; each item reads 16-byte chunks of all four, a team's width apart, so that
-// four loads are in flight and neighbouring items read neighbouring chunks. Every loaded chunk
-// serves all rows of x. Partial sums meet in local memory, in a fixed order.
+// The linear layer for few rows of x, where the time is that of reading W once. A team of
+// work-items takes four rows of W; each item reads 16-byte chunks of all four, a team's width
+// apart, so that four loads are in flight and neighbouring items read neighbouring chunks. Every
+// loaded chunk serves all rows of x. Partial sums meet in local memory, in a fixed order.
 #include "linear/linear_typed.clh"
 
 #define ITEMS    128u
 #define MAX_ROWS 8
+// The rows of x must be known where arrays of them become registers.
+#define INLINE static inline __attribute__((always_inline))
 
-#define load_chunk(T) LLMK_PASTE(T, _load_chunk)
-#define unpack8(T)    LLMK_PASTE(T, _unpack8)
-#define packed(T)     LLMK_PASTE(T, _packed)
-#define CHUNK(T)      LLMK_PASTE(T, _chunk)
-#define SCALED(T)     (LLMK_PASTE(T, _scaled) != 0)
+#define unpack8(T) LLMK_PASTE(T, _unpack8)
+#define advance(T) LLMK_PASTE(T, _advance)
+#define packed(T)  LLMK_PASTE(T, _packed)
+#define CHUNK(T)   LLMK_PASTE(T, _chunk)
+#define SCALED(T)  (LLMK_PASTE(T, _scaled) != 0)
 
-// ---- A chunk of W: what one load takes, and its elements 8i ... 8i+7 as q - zero
+// ---- A chunk of W: what an item loads at once; its first eight elements, as q - zero; and the
+// chunk with the next eight in front (no indexing by a variable, which would go through memory)
 
 enum { f32_chunk = 8, f16_chunk = 8, bf16_chunk = 8, s8_chunk = 16, u4_chunk = 32 };
 enum { f32_scaled = 0, f16_scaled = 0, bf16_scaled = 0, s8_scaled = 1, u4_scaled = 1 };
@@ -21,29 +24,43 @@ enum { f32_scaled = 0, f16_scaled = 0, bf16_scaled = 0, s8_scaled = 1, u4_scaled
 typedef float8 f32_packed;
 typedef uint4 f16_packed, bf16_packed, s8_packed, u4_packed;
 
-static inline float8 f32_load_chunk(global const uchar *p) { return f32_load8((global const float *)p, 0); }
-static inline float8 f32_unpack8(float8 v, uint i, float zero) { return v; }
+static inline float8 f32_unpack8(float8 v, float zero)
+{
+    return v;
+}
+static inline float8 f32_advance(float8 v)
+{
+    return v;
+}
 
-static inline uint4 f16_load_chunk(global const uchar *p) { return *(global const uint4 *)p; }
-static inline float8 f16_unpack8(uint4 v, uint i, float zero)
+static inline float8 f16_unpack8(uint4 v, float zero)
 {
     return vload_half8(0, (const half *)&v);
 }
+static inline uint4 f16_advance(uint4 v)
+{
+    return v;
+}
 
-static inline uint4 bf16_load_chunk(global const uchar *p) { return *(global const uint4 *)p; }
-static inline float8 bf16_unpack8(uint4 v, uint i, float zero)
+static inline float8 bf16_unpack8(uint4 v, float zero)
 {
     const float4 even = as_float4(v << 16), odd = as_float4(v & 0xffff0000u);
     return (float8)(even.x, odd.x, even.y, odd.y, even.z, odd.z, even.w, odd.w);
 }
-
-static inline uint4 s8_load_chunk(global const uchar *p) { return *(global const uint4 *)p; }
-static inline float8 s8_unpack8(uint4 v, uint i, float zero)
+static inline uint4 bf16_advance(uint4 v)
 {
-    return convert_float8(convert_int8(as_char8(i == 0 ? v.lo : v.hi)));
+    return v;
 }
 
-static inline uint4 u4_load_chunk(global const uchar *p) { return *(global const uint4 *)p; }
+static inline float8 s8_unpack8(uint4 v, float zero)
+{
+    return convert_float8(convert_int8(as_char8(v.lo)));
+}
+static inline uint4 s8_advance(uint4 v)
+{
+    return v.zwxy;
+}
+
 // Or'ed into the mantissa of 2^23, a nibble at bit 4j reads as 2^23 + q 16^j. One exact
 // multiply-add makes it q - zero: an integer conversion is several times slower on many GPUs.
 static inline float4 u4_unpack4(uint v, float zero)
@@ -52,15 +69,18 @@ static inline float4 u4_unpack4(uint v, float zero)
     return f * (float4)(1.0f, 0x1p-4f, 0x1p-8f, 0x1p-12f) -
            ((float4)(0x1p23f, 0x1p19f, 0x1p15f, 0x1p11f) + zero);
 }
-static inline float8 u4_unpack8(uint4 v, uint i, float zero)
+static inline float8 u4_unpack8(uint4 v, float zero)
 {
-    const uint w = i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
-    return (float8)(u4_unpack4(w, zero), u4_unpack4(w >> 16, zero));
+    return (float8)(u4_unpack4(v.x, zero), u4_unpack4(v.x >> 16, zero));
+}
+static inline uint4 u4_advance(uint4 v)
+{
+    return v.yzwx;
 }
 
 // ---- x
 
-static inline __attribute__((always_inline)) float8 x8(const linear_t a, ulong row, uint k)
+INLINE float8 x8(const linear_t a, ulong row, uint k)
 {
     global const elem(X) *x = (global const elem(X) *)a.x;
     if (a.x_access == X_ALIGNED && k + 8 <= a.k)
@@ -68,8 +88,7 @@ static inline __attribute__((always_inline)) float8 x8(const linear_t a, ulong r
     float8 v = 0.0f; // filled from the end, rolled: rarely run, and code is not free either
 #pragma unroll 1
     for (uint i = k; i < k + 8; i++)
-        v = (float8)(v.s1, v.s23, v.s4567,
-                     i < a.k ? load(X)(x, row + i * a.x_rows.inner) : 0.0f);
+        v = (float8)(v.s1, v.s23, v.s4567, i < a.k ? load(X)(x, row + i * a.x_rows.inner) : 0.0f);
     return v;
 }
 
@@ -92,13 +111,14 @@ static inline float sum8(float8 v)
 }
 
 // Adds to sum[i] the products of chunk c of rows n[0 ... 3] of W with row i of x, i < MB.
-static inline __attribute__((always_inline)) void add_chunk(const linear_t a, const uint *n, const ulong *x_row, uint c,
-                             const uint MB, float4 *sum)
+// Groups are whole chunks.
+INLINE void add_chunk(const linear_t a, const uint *n, const ulong *x_row, uint c, const uint MB,
+                      float4 *sum)
 {
     packed(W) w[4];
 #pragma unroll
     for (uint r = 0; r < 4; r++)
-        w[r] = load_chunk(W)(a.data + n[r] * a.pitch + (ulong)c * sizeof(packed(W)));
+        w[r] = ((global const packed(W) *)(a.data + n[r] * a.pitch))[c];
 
     const uint k = c * CHUNK(W);
     float4 scale = 1.0f, minimum = 0.0f;
@@ -109,11 +129,6 @@ static inline __attribute__((always_inline)) void add_chunk(const linear_t a, co
         scale = (float4)(s0.x, s1.x, s2.x, s3.x);
         minimum = (float4)(s0.y, s1.y, s2.y, s3.y);
     }
-    // Groups that begin within a chunk, which only s8 has: weights are scaled one by one.
-    const bool each = CHUNK(W) == 16 && a.groups > 1 && a.group_size % 16 != 0;
-    if (each)
-        scale = 1.0f;
-
     float4 part[MAX_ROWS];
     float x_sum[MAX_ROWS];
 #pragma unroll
@@ -126,11 +141,8 @@ static inline __attribute__((always_inline)) void add_chunk(const linear_t a, co
         float8 q[4];
 #pragma unroll
         for (uint r = 0; r < 4; r++) {
-            q[r] = unpack8(W)(w[r], s, a.zero);
-            if (each) {
-                const float16 scales = scales16(a, n[r], k);
-                q[r] *= s == 0 ? scales.lo : scales.hi;
-            }
+            q[r] = unpack8(W)(w[r], a.zero);
+            w[r] = advance(W)(w[r]);
         }
 #pragma unroll
         for (uint i = 0; i < MB; i++) {
@@ -151,9 +163,8 @@ static inline __attribute__((always_inline)) void add_chunk(const linear_t a, co
 
 // A work-group's outputs: rows m0 ... m0+MB-1 of y, four columns a team. At the edges the last row
 // or column is computed again and not stored.
-static inline __attribute__((always_inline)) void gemv(const linear_t a, local float4 *parts,
-                                                       const ulong m_first, const uint team,
-                                                       const uint MB)
+INLINE void gemv(const linear_t a, local float4 *parts, const ulong m_first, const uint team,
+                 const uint MB)
 {
     const uint item = get_local_id(0), lane = item & (team - 1);
     const uint n0 = ((uint)get_group_id(0) * (ITEMS / team) + item / team) * 4;

@@ -16,8 +16,8 @@ static inline float weight(const linear_t a, uint layout, uint n, uint k)
     if (layout == LAYOUT_BF16)
         return load_any(row, DT_BF16, k);
     const float2 scale = scale_at(a, n, group_at(a, k));
-    const int q = layout == LAYOUT_S8 ? ((global const char *)row)[k]
-                                      : row[k / 2] >> (k % 2 * 4) & 15;
+    const int q =
+        layout == LAYOUT_S8 ? ((global const char *)row)[k] : row[k / 2] >> (k % 2 * 4) & 15;
     return ((float)q - a.zero) * scale.x + scale.y;
 }
 

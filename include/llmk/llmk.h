@@ -648,15 +648,15 @@ LLMK_API const char *llmk_format_name(llmk_format format);
 typedef struct llmk_source {
     const void *host;
     cl_mem buffer;
-    uint64_t offset; /* bytes into buffer */
+    uint64_t offset; /* bytes into buffer; 0 with host */
     uint64_t size;   /* bytes available; checked against what the format needs */
 } llmk_source;
 
 typedef struct llmk_weights_desc {
     size_t struct_size;
     llmk_format format;
-    uint32_t flags; /* none yet: 0 */
-    uint64_t n, k;
+    uint32_t flags;      /* none yet: 0 */
+    uint64_t n, k;       /* at most 2^31 - 1 each */
     uint64_t group_size; /* LLMK_FORMAT_W8: along K, 0 means one scale a row; else 0 */
     llmk_source data;    /* rows of packed bytes */
     llmk_source scales;  /* LLMK_FORMAT_W8: f32 [N] or [N, G], G = ceil(K / group_size) */
@@ -666,9 +666,12 @@ typedef struct llmk_weights_desc {
 typedef struct llmk_weights llmk_weights;
 
 /* Repacks weights once into the layout that this device's kernels read and uploads them. Blocks;
- * the source may be freed afterwards. Device memory held is the packed size of the format. Errors:
- * LLMK_INVALID_ARGUMENT, LLMK_INVALID_SHAPE, LLMK_BUFFER_TOO_SMALL (a source is too short),
- * LLMK_OUT_OF_DEVICE_MEMORY, LLMK_OUT_OF_MEMORY, LLMK_OPENCL_ERROR. `*out` is NULL on failure. */
+ * the source may be freed afterwards; work that fills a source buffer must be done before. Device
+ * memory held is the packed size of the format, K rounded up to a multiple of 16, in as many
+ * buffers as the device's largest allocation asks for. Errors: LLMK_INVALID_ARGUMENT,
+ * LLMK_INVALID_SHAPE, LLMK_INVALID_STRIDE (row_bytes), LLMK_INVALID_BUFFER, LLMK_BUFFER_TOO_SMALL
+ * (a source is too short), LLMK_OUT_OF_DEVICE_MEMORY, LLMK_OUT_OF_MEMORY, LLMK_OPENCL_ERROR. `*out`
+ * is NULL on failure. */
 LLMK_API llmk_status llmk_weights_create(llmk_context *ctx, const llmk_weights_desc *desc,
                                          llmk_weights **out);
 /* Frees weights; NULL is accepted. */

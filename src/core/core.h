@@ -187,10 +187,19 @@ typedef struct llmk_program llmk_program;
  * loaded on first use. Thread-safe; blocks on first use. */
 llmk_status llmk_program_get(llmk_context *ctx, const char *file, const char *defines,
                              llmk_program **program);
+/* A kernel object and the values that its arguments have now, one after the other: what has not
+ * changed since the last call need not be set again. Buffers are always set, since a new buffer may
+ * have an old one's handle. */
+typedef struct llmk_kernel_object {
+    cl_kernel cl;
+    size_t known; /* bytes of `values` that hold */
+    unsigned char values[512];
+} llmk_kernel_object;
+
 /* Takes a kernel object out of the program's pool: nobody else sets its arguments meanwhile. */
 llmk_status llmk_program_acquire(llmk_context *ctx, llmk_program *program, const char *name,
-                                 cl_kernel *kernel);
-void llmk_program_release(llmk_program *program, const char *name, cl_kernel kernel);
+                                 llmk_kernel_object **kernel);
+void llmk_program_release(llmk_program *program, const char *name, llmk_kernel_object *kernel);
 /* "source", "spirv", "ptx", "cubin", "gfx942": what the program was made from. */
 const char *llmk_program_image(const llmk_program *program);
 

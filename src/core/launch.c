@@ -9,15 +9,16 @@ llmk_kernel llmk_kernel_open(llmk_launch *launch, const char *file, const char *
     llmk_kernel k = {.launch = launch, .name = name};
     k.status = llmk_program_get(launch->ctx, file, defines, &k.program);
     if (k.status == LLMK_OK)
-        k.status = llmk_program_acquire(launch->ctx, k.program, name, &k.kernel);
+        k.status = llmk_program_acquire(launch->ctx, k.program, name, &k.object);
     return k;
 }
 
+/* Arguments that are the driver's to resolve: buffers, local memory. */
 static void set_arg(llmk_kernel *k, size_t size, const void *value)
 {
     if (k->status != LLMK_OK)
         return;
-    const cl_int err = clSetKernelArg(k->kernel, k->arg, size, value);
+    const cl_int err = clSetKernelArg(k->object->cl, k->arg, size, value);
     if (err != CL_SUCCESS) {
         const llmk_status status = llmk_fail_cl(k->launch->ctx, err, "clSetKernelArg");
         k->status = llmk_fail_prefix(status == LLMK_OPENCL_ERROR ? LLMK_INTERNAL : status,
@@ -26,12 +27,35 @@ static void set_arg(llmk_kernel *k, size_t size, const void *value)
     k->arg++;
 }
 
+/* Arguments that are plain values: they stay set in the kernel object from call to call. */
+static void set_value(llmk_kernel *k, size_t size, const void *value)
+{
+    if (k->status != LLMK_OK)
+        return;
+    llmk_kernel_object *o = k->object;
+    const size_t end = k->value + size;
+    if (end <= o->known && memcmp(o->values + k->value, value, size) == 0) {
+        k->arg++;
+    } else {
+        if (k->value < o->known && end > o->known)
+            o->known = k->value;
+        set_arg(k, size, value);
+        if (k->status == LLMK_OK && end <= sizeof o->values && k->value <= o->known) {
+            memcpy(o->values + k->value, value, size);
+            o->known = end > o->known ? end : o->known;
+        } else if (k->value < o->known) {
+            o->known = k->value;
+        }
+    }
+    k->value = end;
+}
+
 void llmk_arg_view(llmk_kernel *k, const llmk_view *view)
 {
     /* Compilers move divisions by n1 and n2 to where the tensor need not be there. */
     static const llmk_rows absent = {.n1 = 1, .n2 = 1, .inner = 1};
     llmk_arg_buffer(k, view->buffer);
-    set_arg(k, sizeof view->rows, view->present ? &view->rows : &absent);
+    set_value(k, sizeof view->rows, view->present ? &view->rows : &absent);
 }
 
 void llmk_arg_buffer(llmk_kernel *k, cl_mem buffer)
@@ -42,19 +66,19 @@ void llmk_arg_buffer(llmk_kernel *k, cl_mem buffer)
 void llmk_arg_u64(llmk_kernel *k, uint64_t value)
 {
     const cl_ulong v = value;
-    set_arg(k, sizeof v, &v);
+    set_value(k, sizeof v, &v);
 }
 
 void llmk_arg_u32(llmk_kernel *k, uint32_t value)
 {
     const cl_uint v = value;
-    set_arg(k, sizeof v, &v);
+    set_value(k, sizeof v, &v);
 }
 
 void llmk_arg_f32(llmk_kernel *k, float value)
 {
     const cl_float v = value;
-    set_arg(k, sizeof v, &v);
+    set_value(k, sizeof v, &v);
 }
 
 void llmk_arg_local(llmk_kernel *k, size_t bytes)
@@ -122,7 +146,7 @@ static llmk_status enqueue(llmk_kernel *k, const size_t groups[3], const size_t 
     }
     cl_event event = NULL;
     const bool need_event = l->want_event || l->profile || !l->in_order;
-    const cl_int err = clEnqueueNDRangeKernel(l->queue, k->kernel, 3, NULL, global, local,
+    const cl_int err = clEnqueueNDRangeKernel(l->queue, k->object->cl, 3, NULL, global, local,
                                               wait_count, wait_list, need_event ? &event : NULL);
     if (err != CL_SUCCESS) {
         const llmk_status status = llmk_fail_cl(l->ctx, err, "clEnqueueNDRangeKernel");
@@ -142,8 +166,8 @@ llmk_status llmk_kernel_enqueue(llmk_kernel *k, const size_t groups[3], const si
 {
     if (k->status == LLMK_OK && !k->launch->dry)
         k->status = enqueue(k, groups, local);
-    if (k->kernel)
-        llmk_program_release(k->program, k->name, k->kernel);
-    k->kernel = NULL;
+    if (k->object)
+        llmk_program_release(k->program, k->name, k->object);
+    k->object = NULL;
     return k->status;
 }

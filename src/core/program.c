@@ -17,7 +17,7 @@
 typedef struct kernel_pool {
     const char *name; /* a literal of the operator's file */
     size_t idle_count;
-    cl_kernel idle[MAX_POOL];
+    llmk_kernel_object *idle[MAX_POOL];
 } kernel_pool;
 
 struct llmk_program {
@@ -48,11 +48,17 @@ llmk_programs *llmk_programs_new(void)
     return programs;
 }
 
+static void free_kernel(llmk_kernel_object *kernel)
+{
+    clReleaseKernel(kernel->cl);
+    free(kernel);
+}
+
 static void free_program(llmk_program *p)
 {
     for (size_t i = 0; i < p->pool_count; i++)
         for (size_t j = 0; j < p->pools[i].idle_count; j++)
-            clReleaseKernel(p->pools[i].idle[j]);
+            free_kernel(p->pools[i].idle[j]);
     if (p->cl)
         clReleaseProgram(p->cl);
     pthread_mutex_destroy(&p->lock);
@@ -358,7 +364,7 @@ static kernel_pool *pool_of(llmk_program *p, const char *name)
 }
 
 llmk_status llmk_program_acquire(llmk_context *ctx, llmk_program *program, const char *name,
-                                 cl_kernel *kernel)
+                                 llmk_kernel_object **kernel)
 {
     pthread_mutex_lock(&program->lock);
     kernel_pool *pool = pool_of(program, name);
@@ -366,16 +372,22 @@ llmk_status llmk_program_acquire(llmk_context *ctx, llmk_program *program, const
     pthread_mutex_unlock(&program->lock);
     if (*kernel)
         return LLMK_OK;
+    llmk_kernel_object *made = calloc(1, sizeof *made);
+    if (!made)
+        return llmk_fail(LLMK_OUT_OF_MEMORY, "out of memory for a kernel");
     cl_int err;
     const uint64_t start = llmk_now();
-    *kernel = clCreateKernel(program->cl, name, &err);
+    made->cl = clCreateKernel(program->cl, name, &err);
     llmk_times_add(&ctx->times, LLMK_PHASE_KERNEL, start);
-    if (!*kernel)
+    if (!made->cl) {
+        free(made);
         return llmk_fail_cl(ctx, err, name);
+    }
+    *kernel = made;
     return LLMK_OK;
 }
 
-void llmk_program_release(llmk_program *program, const char *name, cl_kernel kernel)
+void llmk_program_release(llmk_program *program, const char *name, llmk_kernel_object *kernel)
 {
     pthread_mutex_lock(&program->lock);
     kernel_pool *pool = pool_of(program, name);
@@ -385,5 +397,5 @@ void llmk_program_release(llmk_program *program, const char *name, cl_kernel ker
     }
     pthread_mutex_unlock(&program->lock);
     if (kernel)
-        clReleaseKernel(kernel);
+        free_kernel(kernel);
 }

@@ -163,6 +163,7 @@ static llmk_status cpu_launch(llmk_launch *launch, const void *problem)
 /* cl/linear/linear_gemv.cl */
 #define GEMV_ITEMS    128u
 #define GEMV_ROWS     8u
+#define GEMV_CHUNK    16u /* of s8, the one layout with groups of any size */
 #define GEMV_MIN_TEAM 32u /* neighbours that read neighbouring chunks */
 
 static bool gemv_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
@@ -171,6 +172,9 @@ static bool gemv_supports(llmk_context *ctx, const void *problem, llmk_reason *w
     const linear_problem *p = problem;
     if (p->x.nrows > GEMV_ROWS)
         return llmk_no(why, "for at most %u rows of x", GEMV_ROWS);
+    if (p->weights->groups > 1 && p->weights->group_size % GEMV_CHUNK != 0)
+        return llmk_no(why, "groups of %u weights cut its chunks of %u", p->weights->group_size,
+                       GEMV_CHUNK);
     return reads(p, LLMK_LAYOUTS_PORTABLE, why);
 }
 
@@ -255,8 +259,8 @@ static const llmk_variant variants[] = {
 static llmk_status self_test(llmk_trial *t, const void *problem)
 {
     const linear_problem *p = problem;
-    const bool many = t->variant->launch != gemv_launch;
-    return llmk_linear_self_test(t, p->x.dtype, p->weights->format, p->y.dtype, many);
+    const bool general = t->variant->launch != gemv_launch;
+    return llmk_linear_self_test(t, p->x.dtype, p->weights->format, p->y.dtype, general);
 }
 
 const llmk_operator llmk_operator_linear = {

@@ -140,12 +140,12 @@ static llmk_status run(llmk_trial *t, llmk_dtype x, llmk_format format, llmk_dty
 }
 
 llmk_status llmk_linear_self_test(llmk_trial *t, llmk_dtype x, llmk_format format, llmk_dtype y,
-                                  bool many)
+                                  bool general)
 {
     /* More than a team's or a tile's share of K, and not a multiple of it. */
     const uint64_t k = format >= LLMK_FORMAT_GGUF_Q8_0 ? 1056 : 1043;
     LLMK_TRY(run(t, x, format, y, 8, k, 0));
-    if (format == LLMK_FORMAT_W8) /* a size of group that no vector divides */
-        LLMK_TRY(run(t, x, format, y, 1, k, 24));
-    return many ? run(t, x, format, y, 70, k, 0) : t->status;
+    if (format == LLMK_FORMAT_W8)
+        LLMK_TRY(run(t, x, format, y, 8, k, general ? 24 : 32));
+    return general ? run(t, x, format, y, 70, k, 0) : t->status;
 }

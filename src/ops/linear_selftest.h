@@ -4,8 +4,8 @@
 
 #include "ops/operator.h"
 
-/* Runs t's variant; many: also on more rows of x than a tile has. */
+/* Runs t's variant; general: also on more rows of x than a tile has, and on groups of any size. */
 llmk_status llmk_linear_self_test(llmk_trial *t, llmk_dtype x, llmk_format format, llmk_dtype y,
-                                  bool many);
+                                  bool general);
 
 #endif

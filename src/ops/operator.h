@@ -31,8 +31,9 @@ typedef struct llmk_kernel {
     llmk_launch *launch;
     llmk_program *program;
     const char *name;
-    cl_kernel kernel;
+    llmk_kernel_object *object;
     cl_uint arg;
+    size_t value; /* where the next argument's value is in object->values */
     llmk_status status;
 } llmk_kernel;
 

@@ -450,6 +450,9 @@ static void test_linear_refusals(void **state)
     llmk_weights_free(foreign);
     llmk_context_free(other);
 
+    args = good;
+    args.x.buffer = args.y.buffer = NULL;
+    assert_int_equal(llmk_prepare(f->ctx, LLMK_OP_LINEAR, &args), LLMK_OK);
     assert_int_equal(llmk_linear(f->ctx, f->queue, &good, NULL), LLMK_OK);
     clFinish(f->queue);
     clReleaseMemObject(x);

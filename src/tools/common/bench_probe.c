@@ -22,7 +22,8 @@ static const char copy_source[] =
     "    float16 a[8];\n"
     "    const float16 m = (float16)(0.999f + 1e-9f * get_global_id(0));\n"
     "    for (int j = 0; j < 8; j++)\n"
-    "        a[j] = (float16)(j);\n"
+    "        a[j] = (float16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15) +\n"
+    "               (float16)(16 * j);\n" /* all different, or the compiler computes one for all */
     "    for (uint i = 0; i < rounds; i++) {\n"
     "        a[0] = fma(a[0], m, m); a[1] = fma(a[1], m, m);\n"
     "        a[2] = fma(a[2], m, m); a[3] = fma(a[3], m, m);\n"
@@ -30,8 +31,10 @@ static const char copy_source[] =
     "        a[6] = fma(a[6], m, m); a[7] = fma(a[7], m, m);\n"
     "    }\n"
     "    a[0] += a[1] + a[2] + a[3] + a[4] + a[5] + a[6] + a[7];\n"
-    "    if (a[0].s0 + a[0].sf == 12345.0f)\n" /* never, but the compiler does not know */
-    "        out[0] = a[0].s1;\n"
+    "    const float8 b = a[0].lo + a[0].hi;\n"
+    "    const float4 c = b.lo + b.hi;\n"
+    "    if (c.x + c.y + c.z + c.w == 12345.0f)\n" /* never, but the compiler does not know */
+    "        out[0] = c.x;\n"
     "}\n";
 #define MULTIPLY_ADD_FLOPS (8.0 * 16 * 2) /* an item, a round */
 
