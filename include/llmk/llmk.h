@@ -117,7 +117,8 @@ typedef enum llmk_status {
     LLMK_BUFFER_TOO_SMALL = 14, /* the tensor reaches beyond its buffer */
     LLMK_OVERLAP = 15,          /* an output overlaps another tensor */
     LLMK_INVALID_QUEUE = 16,    /* the queue is of another context or device */
-    LLMK_INVALID_BUFFER = 17,   /* not a buffer of this context */
+    LLMK_INVALID_BUFFER = 17,   /* not a buffer of this context, or an output in one that was made
+                                   CL_MEM_READ_ONLY, an input in one made CL_MEM_WRITE_ONLY */
     LLMK_BUSY = 20,             /* the workspace or plan is in use by an unfinished call */
 
     /* The device or the driver. */
