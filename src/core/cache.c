@@ -35,14 +35,6 @@ struct llmk_cache {
     atomic_bool broken;
 };
 
-uint64_t llmk_hash(uint64_t seed, const void *data, size_t size)
-{
-    const unsigned char *bytes = data;
-    for (size_t i = 0; i < size; i++)
-        seed = (seed ^ bytes[i]) * 0x100000001b3u;
-    return seed;
-}
-
 /* LLMK_CACHE, then the option, then the XDG cache folder; NULL where off or nowhere. */
 static char *choose_dir(const char *option)
 {

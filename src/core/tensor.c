@@ -79,6 +79,8 @@ static const char *dims_text(char *text, size_t size, uint32_t rank, const uint6
     return text;
 }
 
+#define DIMS(t) dims_text((char[100]){0}, 100, (t)->rank, (t)->dim)
+
 static void dtypes_text(char *text, size_t size, uint32_t dtypes)
 {
     size_t n = 0;
@@ -234,8 +236,6 @@ static void check_tensor(llmk_checker *c, const char *name, const llmk_tensor *t
         fail(c, LLMK_INVALID_SHAPE, "%s.rank is %u; expected 1 to 4", name, t->rank);
         return;
     }
-    char dims[100];
-    dims_text(dims, sizeof dims, t->rank, t->dim);
     const uint64_t bits = llmk_dtype_bits(t->dtype);
     v->present = true;
     v->dtype = t->dtype;
@@ -246,7 +246,7 @@ static void check_tensor(llmk_checker *c, const char *name, const llmk_tensor *t
         v->dim[i] = t->dim[i];
         uint64_t total;
         if (!mul(v->count, t->dim[i] ? t->dim[i] : 1, &v->count) || !mul(v->count, bits, &total)) {
-            fail(c, LLMK_INVALID_SHAPE, "%s is %s, more than 2^64 bits", name, dims);
+            fail(c, LLMK_INVALID_SHAPE, "%s is %s, more than 2^64 bits", name, DIMS(t));
             return;
         }
         if (i + 1 < t->rank)
@@ -257,7 +257,7 @@ static void check_tensor(llmk_checker *c, const char *name, const llmk_tensor *t
 
     uint64_t stride[4] = {0};
     if (!fill_strides(t, stride)) {
-        fail(c, LLMK_INVALID_SHAPE, "%s is %s, too large", name, dims);
+        fail(c, LLMK_INVALID_SHAPE, "%s is %s, too large", name, DIMS(t));
         return;
     }
     uint64_t last = 0; /* index of the last element */
@@ -296,7 +296,7 @@ static void check_tensor(llmk_checker *c, const char *name, const llmk_tensor *t
     }
     if (v->count > 0 && role == LLMK_OUTPUT && overlaps_itself(t, stride)) {
         fail(c, LLMK_INVALID_STRIDE,
-             "%s is an output whose strides put two elements of %s at one place", name, dims);
+             "%s is an output whose strides put two elements of %s at one place", name, DIMS(t));
         return;
     }
     const void *host_pointer = NULL;

@@ -184,8 +184,9 @@ static llmk_status launch_rows(llmk_launch *launch, const problem *p, const char
     const bool resident = aligned && cols <= UINT64_C(8) * f->vecs * local[0];
 
     char defines[64];
-    snprintf(defines, sizeof defines, "-DX=%s -DY=%s -DVECS=%u", llmk_dtype_name(p->x.dtype),
-             llmk_dtype_name(p->y.dtype), f->vecs);
+    llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype),
+              " -DY=", llmk_dtype_name(p->y.dtype), " -DVECS=", llmk_digits((uint32_t)f->vecs),
+              NULL);
     llmk_kernel k = llmk_kernel_open(launch, file, defines,
                                      p->full               ? "rmsnorm_full"
                                      : !resident           ? "rmsnorm_looped"
@@ -250,11 +251,12 @@ static const llmk_variant variants[] = {
 static void key(const void *problem_, char *out, size_t size)
 {
     const problem *p = problem_;
-    snprintf(out, size, "x=%s w=%s r=%s s=%s y=%s vecs=%u%s", llmk_dtype_name(p->x.dtype),
-             p->weight.present ? llmk_dtype_name(p->weight.dtype) : "none",
-             p->residual.present ? llmk_dtype_name(p->residual.dtype) : "none",
-             p->sum.present ? llmk_dtype_name(p->sum.dtype) : "none", llmk_dtype_name(p->y.dtype),
-             p->config->vecs, p->full ? " full" : "");
+    llmk_join(out, size, "x=", llmk_dtype_name(p->x.dtype),
+              " w=", p->weight.present ? llmk_dtype_name(p->weight.dtype) : "none",
+              " r=", p->residual.present ? llmk_dtype_name(p->residual.dtype) : "none",
+              " s=", p->sum.present ? llmk_dtype_name(p->sum.dtype) : "none",
+              " y=", llmk_dtype_name(p->y.dtype), " vecs=", llmk_digits((uint32_t)p->config->vecs),
+              p->full ? " full" : "", NULL);
 }
 
 static void expect(const llmk_rmsnorm_args *args, size_t rows, size_t cols, size_t stride,
