@@ -157,7 +157,8 @@ void llmk_cache_drop(llmk_cache *cache, const char *key);
 /* NULL where the cache is off. */
 const char *llmk_cache_dir(const llmk_cache *cache);
 
-/* A 64-bit hash of any bytes, eight at a time; not for adversaries. Start from LLMK_HASH_SEED. */
+/* A 64-bit hash of any bytes, eight at a time; not for adversaries. Start from LLMK_HASH_SEED, or
+ * from another part's hash: parts cut otherwise give another number. */
 #define LLMK_HASH_SEED 0xcbf29ce484222325u
 uint64_t llmk_hash(uint64_t seed, const void *data, size_t size);
 

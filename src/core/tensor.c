@@ -172,9 +172,10 @@ static void find_align(const llmk_checker *c, llmk_view *v, const void *host_poi
     v->align = lowest_bit(all);
 }
 
-static bool check_buffer(llmk_checker *c, const char *name, const llmk_tensor *t, llmk_view *v,
-                         uint64_t end, const void **host_pointer)
+static bool check_buffer(llmk_checker *c, const char *name, const llmk_tensor *t, llmk_role role,
+                         llmk_view *v, uint64_t end, const void **host_pointer)
 {
+    cl_mem_flags flags = 0;
     cl_mem_object_type type = 0;
     cl_context owner = NULL;
     size_t size = 0, base = 0;
@@ -189,6 +190,13 @@ static bool check_buffer(llmk_checker *c, const char *name, const llmk_tensor *t
         fail(c, LLMK_INVALID_BUFFER, "%s.buffer belongs to another OpenCL context", name);
         return false;
     }
+    clGetMemObjectInfo(t->buffer, CL_MEM_FLAGS, sizeof flags, &flags, NULL);
+    if (flags & (role == LLMK_OUTPUT ? CL_MEM_READ_ONLY : CL_MEM_WRITE_ONLY)) {
+        fail(c, LLMK_INVALID_BUFFER, "%s.buffer was made %s, and is %s", name,
+             role == LLMK_OUTPUT ? "CL_MEM_READ_ONLY" : "CL_MEM_WRITE_ONLY",
+             role == LLMK_OUTPUT ? "an output" : "an input");
+        return false;
+    }
     clGetMemObjectInfo(t->buffer, CL_MEM_SIZE, sizeof size, &size, NULL);
     if (end > size) {
         fail(c, LLMK_BUFFER_TOO_SMALL, "%s reaches to byte %" PRIu64 " of a buffer of %zu bytes",
@@ -199,13 +207,9 @@ static bool check_buffer(llmk_checker *c, const char *name, const llmk_tensor *t
     if (parent)
         clGetMemObjectInfo(t->buffer, CL_MEM_OFFSET, sizeof base, &base, NULL);
     /* A CPU device uses the caller's memory where it lies, however that is aligned. */
-    if (llmk_is_cpu(&c->ctx->caps)) {
-        cl_mem_flags flags = 0;
-        clGetMemObjectInfo(t->buffer, CL_MEM_FLAGS, sizeof flags, &flags, NULL);
-        if (flags & CL_MEM_USE_HOST_PTR)
-            clGetMemObjectInfo(t->buffer, CL_MEM_HOST_PTR, sizeof *host_pointer,
-                               (void *)host_pointer, NULL);
-    }
+    if (llmk_is_cpu(&c->ctx->caps) && (flags & CL_MEM_USE_HOST_PTR))
+        clGetMemObjectInfo(t->buffer, CL_MEM_HOST_PTR, sizeof *host_pointer, (void *)host_pointer,
+                           NULL);
     v->buffer = t->buffer;
     v->root = parent ? parent : t->buffer;
     v->begin = base + t->offset;
@@ -298,7 +302,7 @@ static void check_tensor(llmk_checker *c, const char *name, const llmk_tensor *t
     const void *host_pointer = NULL;
     v->begin = t->offset; /* in a dry run too: the alignment decides about what is built */
     v->end = end;
-    if (t->buffer && !check_buffer(c, name, t, v, end, &host_pointer))
+    if (t->buffer && !check_buffer(c, name, t, role, v, end, &host_pointer))
         return;
     if (v->count > 0) {
         fold_rows(v, stride);
