@@ -14,15 +14,39 @@
 #define packed(T)  LLMK_PASTE(T, _packed)
 #define CHUNK(T)   LLMK_PASTE(T, _chunk)
 #define SCALED(T)  (LLMK_PASTE(T, _scaled) != 0)
+#define load_chunk(T) LLMK_PASTE(T, _load_chunk)
+#define zero_at(T) LLMK_PASTE(T, _zero_at)
 
 // ---- A chunk of W: what an item loads at once; its first eight elements, as q - zero; and the
 // chunk with the next eight in front (no indexing by a variable, which would go through memory)
 
-enum { f32_chunk = 8, f16_chunk = 8, bf16_chunk = 8, s8_chunk = 16, u4_chunk = 32 };
-enum { f32_scaled = 0, f16_scaled = 0, bf16_scaled = 0, s8_scaled = 1, u4_scaled = 1 };
+enum { f32_chunk = 8, f16_chunk = 8, bf16_chunk = 8, s8_chunk = 16, u4_chunk = 32, q6_k_chunk = 16 };
+enum { f32_scaled = 0, f16_scaled = 0, bf16_scaled = 0, s8_scaled = 1, u4_scaled = 1, q6_k_scaled = 1 };
 
 typedef float8 f32_packed;
 typedef uint4 f16_packed, bf16_packed, s8_packed, u4_packed;
+typedef uint3 q6_k_packed; // two words of low bits, one of high ones
+
+#define LLMK_DEFINE_LOAD_CHUNK(T)                                                                  \
+    static inline T##_packed T##_load_chunk(global const uchar *row, uint c)                       \
+    {                                                                                              \
+        return ((global const T##_packed *)row)[c];                                                \
+    }
+LLMK_DEFINE_LOAD_CHUNK(f32)
+LLMK_DEFINE_LOAD_CHUNK(f16)
+LLMK_DEFINE_LOAD_CHUNK(bf16)
+LLMK_DEFINE_LOAD_CHUNK(s8)
+LLMK_DEFINE_LOAD_CHUNK(u4)
+static inline uint3 q6_k_load_chunk(global const uchar *row, uint c)
+{
+    row += c / 4 * 48;
+    return (uint3)(((global const uint2 *)row)[c % 4], ((global const uint *)row)[8 + c % 4]);
+}
+
+static inline float f32_zero_at(const linear_t a, uint n, uint g) { return 0.0f; }
+static inline float f16_zero_at(const linear_t a, uint n, uint g) { return 0.0f; }
+static inline float bf16_zero_at(const linear_t a, uint n, uint g) { return 0.0f; }
+static inline float q6_k_zero_at(const linear_t a, uint n, uint g) { return a.zero; }
 
 static inline float8 f32_unpack8(float8 v, float zero)
 {
@@ -54,7 +78,7 @@ static inline uint4 bf16_advance(uint4 v)
 
 static inline float8 s8_unpack8(uint4 v, float zero)
 {
-    return convert_float8(convert_int8(as_char8(v.lo)));
+    return convert_float8(convert_int8(as_char8(v.lo))) - zero;
 }
 static inline uint4 s8_advance(uint4 v)
 {
@@ -78,6 +102,17 @@ static inline uint4 u4_advance(uint4 v)
     return v.yzwx;
 }
 
+static inline float8 q6_k_unpack8(uint3 v, float zero)
+{
+    const uint8 at = (uint8)(0, 1, 2, 3, 4, 5, 6, 7);
+    const uint8 q = ((uint8)v.x >> at * 4 & 15u) | ((uint8)v.z >> at * 2 & 3u) << 4;
+    return convert_float8(as_int8(q)) - zero;
+}
+static inline uint3 q6_k_advance(uint3 v)
+{
+    return (uint3)(v.y, v.x, v.z >> 16);
+}
+
 // ---- x
 
 INLINE float8 x8(const linear_t a, ulong row, uint k)
@@ -85,10 +120,13 @@ INLINE float8 x8(const linear_t a, ulong row, uint k)
     global const elem(X) *x = (global const elem(X) *)a.x;
     if (a.x_access == X_ALIGNED && k + 8 <= a.k)
         return load8(X)(x, row + k);
+    if (a.x_access == X_ORDERED && k + 8 <= a.k)
+        return ordered8(a, x + row, k);
     float8 v = 0.0f; // filled from the end, rolled: rarely run, and code is not free either
 #pragma unroll 1
     for (uint i = k; i < k + 8; i++)
-        v = (float8)(v.s1, v.s23, v.s4567, i < a.k ? load(X)(x, row + i * a.x_rows.inner) : 0.0f);
+        v = (float8)(v.s1, v.s23, v.s4567, 
+                     i < a.k ? load(X)(x, row + column_of(a, i) * a.x_rows.inner) : 0.0f);
     return v;
 }
 
@@ -118,16 +156,20 @@ INLINE void add_chunk(const linear_t a, const uint *n, const ulong *x_row, uint 
     packed(W) w[4];
 #pragma unroll
     for (uint r = 0; r < 4; r++)
-        w[r] = ((global const packed(W) *)(a.data + n[r] * a.pitch))[c];
+        w[r] = load_chunk(W)(a.data + n[r] * a.pitch, c);
 
     const uint k = c * CHUNK(W);
     float4 scale = 1.0f, minimum = 0.0f;
+    float zero[4] = {0.0f, 0.0f, 0.0f, 0.0f};
     if (SCALED(W)) {
         const uint g = group_at(a, k);
         const float2 s0 = scale_at(a, n[0], g), s1 = scale_at(a, n[1], g),
                      s2 = scale_at(a, n[2], g), s3 = scale_at(a, n[3], g);
         scale = (float4)(s0.x, s1.x, s2.x, s3.x);
         minimum = (float4)(s0.y, s1.y, s2.y, s3.y);
+#pragma unroll
+        for (uint r = 0; r < 4; r++)
+            zero[r] = zero_at(W)(a, n[r], g);
     }
     float4 part[MAX_ROWS];
     float x_sum[MAX_ROWS];
@@ -141,7 +183,7 @@ INLINE void add_chunk(const linear_t a, const uint *n, const ulong *x_row, uint 
         float8 q[4];
 #pragma unroll
         for (uint r = 0; r < 4; r++) {
-            q[r] = unpack8(W)(w[r], a.zero);
+            q[r] = unpack8(W)(w[r], zero[r]);
             w[r] = advance(W)(w[r]);
         }
 #pragma unroll
@@ -149,14 +191,14 @@ INLINE void add_chunk(const linear_t a, const uint *n, const ulong *x_row, uint 
             const float8 v = x8(a, x_row[i], k + 8 * s);
             part[i] = (float4)(dot8(v, q[0], part[i].x), dot8(v, q[1], part[i].y),
                                dot8(v, q[2], part[i].z), dot8(v, q[3], part[i].w));
-            if (SCALED(W) && a.scale_kind == SCALE_F16_MIN)
+            if (SCALED(W) && has_minimum(a))
                 x_sum[i] += sum8(v);
         }
     }
 #pragma unroll
     for (uint i = 0; i < MB; i++) {
         sum[i] += part[i] * scale;
-        if (SCALED(W) && a.scale_kind == SCALE_F16_MIN)
+        if (SCALED(W) && has_minimum(a))
             sum[i] += x_sum[i] * minimum;
     }
 }

@@ -4,7 +4,7 @@
 #include "linear/linear_common.clh"
 
 // llmk_layout_id of src/core/weights.h.
-enum { LAYOUT_F32 = 1, LAYOUT_F16 = 2, LAYOUT_BF16 = 3, LAYOUT_S8 = 4, LAYOUT_U4 = 5 };
+enum { LAYOUT_F32 = 1, LAYOUT_F16 = 2, LAYOUT_BF16 = 3, LAYOUT_S8 = 4, LAYOUT_U4 = 5, LAYOUT_Q6_K = 6 };
 
 static inline float weight(const linear_t a, uint layout, uint n, uint k)
 {
@@ -15,10 +15,18 @@ static inline float weight(const linear_t a, uint layout, uint n, uint k)
         return load_any(row, DT_F16, k);
     if (layout == LAYOUT_BF16)
         return load_any(row, DT_BF16, k);
-    const float2 scale = scale_at(a, n, group_at(a, k));
-    const int q =
-        layout == LAYOUT_S8 ? ((global const char *)row)[k] : row[k / 2] >> (k % 2 * 4) & 15;
-    return ((float)q - a.zero) * scale.x + scale.y;
+    const uint g = group_at(a, k);
+    const float2 scale = scale_at(a, n, g);
+    if (layout == LAYOUT_S8)
+        return ((float)((global const char *)row)[k] - s8_zero_at(a, n, g)) * scale.x;
+    if (layout == LAYOUT_U4) {
+        const int q = row[k / 2] >> (k % 2 * 4) & 15;
+        return ((float)q - u4_zero_at(a, n, g)) * scale.x + scale.y;
+    }
+    row += k / 64 * 48; // 64 times 4 bits, then 64 times 2
+    const int low = row[k % 64 / 2] >> (k % 2 * 4) & 15;
+    const int high = row[32 + k % 64 / 4] >> (k % 4 * 2) & 3;
+    return ((float)(low | high << 4) - a.zero) * scale.x;
 }
 
 kernel void linear_ref(LINEAR_PARAMETERS, const uint layout)
@@ -33,7 +41,8 @@ kernel void linear_ref(LINEAR_PARAMETERS, const uint layout)
     for (uint k0 = 0; k0 < k; k0 += 32) {
         float part = 0.0f;
         for (uint i = k0; i < min(k0 + 32, k); i++)
-            part += load_any(x, x_type, begin + i * x_rows.inner) * weight(a, layout, column, i);
+            part += load_any(x, x_type, begin + column_of(a, i) * x_rows.inner) *
+                    weight(a, layout, column, i);
         sum += part;
     }
     finish(a, row, column, sum);

@@ -630,22 +630,46 @@ LLMK_API llmk_status llmk_error_report_host(uint64_t count, const float *referen
  * --------------------------------------------------------------------------------------------- */
 
 /* Where the bits come from. W is the logical matrix [N, K] (N out features, K in features), one row
- * of K an output; y = x W^T. Bit layouts: docs/numerics.md. */
+ * of K an output; y = x W^T. g is the group size along K, G = ceil(K / g) the groups. Tensors of
+ * int32 are words whose fields count from the lowest bits. Bit layouts: docs/numerics-linear.md.
+ *
+ * Names in checkpoints do not settle which of these a file is: the caller says so. */
 typedef enum llmk_format {
     LLMK_FORMAT_NONE = 0,
     LLMK_FORMAT_F32 = 1,
     LLMK_FORMAT_F16 = 2,
     LLMK_FORMAT_BF16 = 3,
-    LLMK_FORMAT_W8 = 10,        /* i8 [N, K]; scales f32 [N] or [N, G]; w = q * scale */
+    LLMK_FORMAT_W8 = 10, /* data i8 [N, K]; scales [N, G]; w = q * scale */
+    LLMK_FORMAT_W4 = 11, /* as llmk_quantize() gives it: data u4 [N, K]; scales [N, G]; zeros u8
+                            [N, G] of 0 ... 15, or absent: 8; w = (q - zero) * scale */
     LLMK_FORMAT_GGUF_Q8_0 = 20, /* GGUF blocks as stored, rows of K, K a multiple of 32 */
     LLMK_FORMAT_GGUF_Q4_0 = 21,
-    LLMK_FORMAT_GGUF_Q4_1 = 22
+    LLMK_FORMAT_GGUF_Q4_1 = 22,
+    LLMK_FORMAT_GGUF_Q4_K = 23, /* K a multiple of 256 */
+    LLMK_FORMAT_GGUF_Q6_K = 24,
+    /* GPTQ, 4 or 8 bits, F = 32 / bits fields a word: data (qweight) i32 [K / F, N]; zeros (qzeros)
+     * i32 [G, N / F]; scales [G, N]; g_idx i32 [K] or absent. K and N are multiples of F. V1 files
+     * (checkpoint_format absent or "gptq") hold zero - 1: read as word + 0x11111111 (0x01010101),
+     * the inverse of writers that subtract from whole words, so that a stored field of all ones is
+     * a zero of 0. V2 files ("gptq_v2") hold the zero itself. Files labelled V1 that hold the zero
+     * exist: llmk_guess_gptq_version(). */
+    LLMK_FORMAT_GPTQ_V1 = 30,
+    LLMK_FORMAT_GPTQ_V2 = 31,
+    /* AWQ, version "gemm": data (qweight) i32 [K, N / 8]; zeros (qzeros) i32 [G, N / 8]; scales
+     * [G, N]. N is a multiple of 8. */
+    LLMK_FORMAT_AWQ_GEMM = 32,
+    LLMK_FORMAT_AWQ_GEMV = 33, /* versions "gemv" and "gemv_fast": named, so that they can be */
+    LLMK_FORMAT_AWQ_GEMV_FAST = 34, /* told apart; LLMK_UNSUPPORTED */
+    /* compressed-tensors "pack-quantized", 4 or 8 bits: data (weight_packed) i32 [N, ceil(K / F)];
+     * scales (weight_scale) [N, G]; zeros (weight_zero_point) i32 [ceil(N / F), G], or i8 [N, G]
+     * with zero_dtype LLMK_I8, or absent: symmetric; g_idx (weight_g_idx) i32 [K] or absent. */
+    LLMK_FORMAT_COMPRESSED_TENSORS = 35
 } llmk_format;
 
-/* "f16", "w8", "q4_1", ...; NULL for unknown values. */
+/* "f16", "w4", "q4_1", "gptq_v1", ...; NULL for unknown values. */
 LLMK_API const char *llmk_format_name(llmk_format format);
 
-/* Bytes in host memory, or in a buffer of the context; exactly one of `host` and `buffer`. */
+/* Bytes in host memory, or in a buffer of the context; at most one of `host` and `buffer`. */
 typedef struct llmk_source {
     const void *host;
     cl_mem buffer;
@@ -653,26 +677,52 @@ typedef struct llmk_source {
     uint64_t size;   /* bytes available; checked against what the format needs */
 } llmk_source;
 
+/* What a format does not have must be zero. Distances of rows: 0 means that they are packed; others
+ * let a part of a larger matrix be loaded, columns of GPTQ and AWQ tensors among them. */
 typedef struct llmk_weights_desc {
     size_t struct_size;
     llmk_format format;
-    uint32_t flags;      /* none yet: 0 */
+    uint32_t flags;      /* LLMK_WEIGHTS_* */
     uint64_t n, k;       /* at most 2^31 - 1 each */
-    uint64_t group_size; /* LLMK_FORMAT_W8: along K, 0 means one scale a row; else 0 */
-    llmk_source data;    /* rows of packed bytes */
-    llmk_source scales;  /* LLMK_FORMAT_W8: f32 [N] or [N, G], G = ceil(K / group_size) */
-    uint64_t row_bytes;  /* distance of two rows in data; 0: packed */
+    uint64_t group_size; /* along K, of formats with scales; 0 (or -1, as checkpoints say): K. State
+                            it: shapes of shards do not tell */
+    llmk_source data;
+    llmk_source scales;
+    uint64_t row_bytes; /* distance of two rows in data */
+    llmk_source zeros;
+    llmk_source g_idx;      /* the group of each k ("act-order", "desc_act"), of 0 ... G - 1 in any
+                               order. Absent, all zero, or k / g: the weights lie in order */
+    llmk_dtype scale_dtype; /* f32, f16 or bf16; 0: f32 for W8 and W4, else f16 */
+    llmk_dtype zero_dtype;  /* LLMK_FORMAT_COMPRESSED_TENSORS: 0 or LLMK_I8 */
+    uint32_t bits;          /* 8: GPTQ and compressed-tensors of 8 bits; 0: the format's own, 4 */
+    uint64_t scale_row_bytes; /* distance of two rows in scales */
+    uint64_t zero_row_bytes;  /* distance of two rows in zeros */
 } llmk_weights_desc;
+
+/* Ignore `zeros` and take the middle of the codes (8; 128 of 8 bits). For checkpoints with "sym":
+ * their qzeros are redundant, and the part of the file that is most often wrong. */
+#define LLMK_WEIGHTS_SYMMETRIC 1u
+
+/* Guesses the version of a GPTQ checkpoint from `size` bytes of its qzeros, in host memory. The
+ * zeros of a symmetric one are all stored as 7 (LLMK_FORMAT_GPTQ_V1) or all as 8
+ * (LLMK_FORMAT_GPTQ_V2); 127 and 128 of 8 bits. Anything else says nothing: *guess is
+ * LLMK_FORMAT_NONE. `sentence` (may be NULL) gets what was seen and what was made of it, to be
+ * shown to whoever runs the model. Errors: LLMK_INVALID_ARGUMENT. */
+LLMK_API llmk_status llmk_guess_gptq_version(const void *qzeros, uint64_t size, uint32_t bits,
+                                             llmk_format *guess, char *sentence,
+                                             size_t sentence_size);
 
 typedef struct llmk_weights llmk_weights;
 
 /* Repacks weights once into the layout that this device's kernels read and uploads them. Blocks;
  * the source may be freed afterwards; work that fills a source buffer must be done before. Device
- * memory held is the packed size of the format, K rounded up to a multiple of 16, in as many
- * buffers as the device's largest allocation asks for. Errors: LLMK_INVALID_ARGUMENT,
- * LLMK_INVALID_SHAPE, LLMK_INVALID_STRIDE (row_bytes), LLMK_INVALID_BUFFER, LLMK_BUFFER_TOO_SMALL
- * (a source is too short), LLMK_OUT_OF_DEVICE_MEMORY, LLMK_OUT_OF_MEMORY, LLMK_OPENCL_ERROR. `*out`
- * is NULL on failure. */
+ * memory held is the packed size of the format, K rounded up to a multiple of 32 (4 bits) or 16, in
+ * as many buffers as the device's largest allocation asks for. Where g_idx gives groups of uneven
+ * sizes, as in parts of an act-order matrix, each is filled up to a multiple of 32. Errors:
+ * LLMK_INVALID_ARGUMENT, LLMK_INVALID_SHAPE, LLMK_INVALID_STRIDE (distances of rows),
+ * LLMK_INVALID_BUFFER, LLMK_BUFFER_TOO_SMALL (a source is too short), LLMK_CORRUPT_DATA (a zero or
+ * a g_idx out of range), LLMK_UNSUPPORTED, LLMK_OUT_OF_DEVICE_MEMORY, LLMK_OUT_OF_MEMORY,
+ * LLMK_OPENCL_ERROR. `*out` is NULL on failure. */
 LLMK_API llmk_status llmk_weights_create(llmk_context *ctx, const llmk_weights_desc *desc,
                                          llmk_weights **out);
 /* Frees weights; NULL is accepted. */

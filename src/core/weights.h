@@ -15,14 +15,15 @@ typedef enum llmk_layout {
     LLMK_LAYOUT_F16_PORTABLE = 2,
     LLMK_LAYOUT_BF16_PORTABLE = 3,
     LLMK_LAYOUT_S8_PORTABLE = 4,
-    LLMK_LAYOUT_U4_PORTABLE = 5 /* groups are multiples of 32 */
+    LLMK_LAYOUT_U4_PORTABLE = 5,
+    LLMK_LAYOUT_Q6_K_PORTABLE = 6
 } llmk_layout;
 
 #define LLMK_LAYOUT_BIT(layout) (1u << (layout))
 #define LLMK_LAYOUTS_PORTABLE                                                                      \
     (LLMK_LAYOUT_BIT(LLMK_LAYOUT_F32_PORTABLE) | LLMK_LAYOUT_BIT(LLMK_LAYOUT_F16_PORTABLE) |       \
      LLMK_LAYOUT_BIT(LLMK_LAYOUT_BF16_PORTABLE) | LLMK_LAYOUT_BIT(LLMK_LAYOUT_S8_PORTABLE) |       \
-     LLMK_LAYOUT_BIT(LLMK_LAYOUT_U4_PORTABLE))
+     LLMK_LAYOUT_BIT(LLMK_LAYOUT_U4_PORTABLE) | LLMK_LAYOUT_BIT(LLMK_LAYOUT_Q6_K_PORTABLE))
 
 /* "u4-affine/portable". */
 const char *llmk_layout_name(llmk_layout layout);
@@ -32,13 +33,16 @@ typedef enum llmk_scale_kind {
     LLMK_SCALE_NONE = 0,
     LLMK_SCALE_F32 = 1,
     LLMK_SCALE_F16 = 2,
-    LLMK_SCALE_F16_MIN = 3 /* scale and minimum, f16 each */
+    LLMK_SCALE_F16_MIN = 3, /* scale and minimum, f16 each */
+    LLMK_SCALE_BF16 = 4,
+    LLMK_SCALE_Q4_K = 5, /* 8 groups in 16 bytes */
+    LLMK_SCALE_Q6_K = 6  /* 16 groups in 18 bytes */
 } llmk_scale_kind;
 
 /* Rows first ... first + rows - 1. Buffers of no bytes are NULL. */
 typedef struct llmk_segment {
     uint64_t first, rows;
-    cl_mem data, scales;
+    cl_mem data, scales, zeros;
 } llmk_segment;
 
 struct llmk_weights {
@@ -46,11 +50,14 @@ struct llmk_weights {
     llmk_format format;
     llmk_layout layout;
     llmk_scale_kind scale_kind;
-    float zero; /* w = scale * (q - zero) + minimum */
+    float zero;     /* w = scale * (q - zero) + minimum */
+    bool has_zeros; /* a zero for every group of every row, instead of the one above */
     uint64_t n, k;
     uint64_t described_group; /* as the caller gave it, or the format's own */
+    uint64_t depth; /* weights in a row as it lies in memory: k, and fillers of act-order */
+    cl_mem order;   /* act-order: u32 [depth], the column of x of each; else NULL */
     uint32_t group_size, groups;
-    uint64_t pitch, scale_pitch; /* bytes of a row's data and of its scales */
+    uint64_t pitch, scale_pitch, zero_pitch; /* bytes of a row's data, scales and zeros */
     uint64_t device_bytes;
     size_t segment_count;
     llmk_segment segments[];

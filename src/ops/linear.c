@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 /* Numbered as in cl/linear/linear_common.clh. */
-typedef enum x_access { X_STRIDED = 0, X_UNIT = 1, X_ALIGNED = 2 } x_access;
+typedef enum x_access { X_STRIDED = 0, X_UNIT = 1, X_ALIGNED = 2, X_ORDERED = 3 } x_access;
 
 static llmk_status check(llmk_context *ctx, const void *args, bool dry, void *problem)
 {
@@ -40,12 +40,19 @@ static bool is_empty(const void *problem)
     return p->y.count == 0;
 }
 
+/* What a kernel sees of the weights: layout, scales, whether there are zeros and an order. */
 static void key(const void *problem, char *text, size_t size)
 {
+    static const char *const scales[] = {
+        [LLMK_SCALE_NONE] = "none",       [LLMK_SCALE_F32] = "f32",   [LLMK_SCALE_F16] = "f16",
+        [LLMK_SCALE_F16_MIN] = "f16+min", [LLMK_SCALE_BF16] = "bf16", [LLMK_SCALE_Q4_K] = "q4_k",
+        [LLMK_SCALE_Q6_K] = "q6_k",
+    };
     const linear_problem *p = problem;
-    llmk_join(text, size, "x=", llmk_dtype_name(p->x.dtype),
-              " w=", llmk_layout_name(p->weights->layout), ",",
-              llmk_format_name(p->weights->format), " y=", llmk_dtype_name(p->y.dtype), NULL);
+    const llmk_weights *w = p->weights;
+    llmk_join(text, size, "x=", llmk_dtype_name(p->x.dtype), " w=", llmk_layout_name(w->layout),
+              ",", scales[w->scale_kind], w->has_zeros ? ",zeros" : "", w->order ? ",order" : "",
+              " y=", llmk_dtype_name(p->y.dtype), NULL);
 }
 
 /* ---- Launching ---- */
@@ -53,8 +60,10 @@ static void key(const void *problem, char *text, size_t size)
 /* Work-groups in the second dimension: some devices allow 65535. */
 #define MAX_ROW_GROUPS 32768u
 
-static x_access access_of(const llmk_view *x)
+static x_access access_of(const llmk_weights *w, const llmk_view *x)
 {
+    if (w->order)
+        return X_ORDERED;
     if (!x->unit)
         return X_STRIDED;
     return x->align >= 16 ? X_ALIGNED : X_UNIT;
@@ -81,12 +90,14 @@ static llmk_status enqueue(llmk_launch *launch, const linear_problem *p, const l
     llmk_arg_u64(&k, p->x.nrows);
     llmk_arg_u64(&k, first_row);
     llmk_arg_u32(&k, p->x.dtype);
-    llmk_arg_u32(&k, access_of(&p->x));
+    llmk_arg_u32(&k, access_of(w, &p->x));
     llmk_arg_buffer(&k, segment->data);
     llmk_arg_buffer(&k, segment->scales);
+    llmk_arg_buffer(&k, segment->zeros);
+    llmk_arg_buffer(&k, w->order);
     llmk_arg_u64(&k, w->pitch);
     llmk_arg_u32(&k, (uint32_t)segment->rows);
-    llmk_arg_u32(&k, (uint32_t)w->k);
+    llmk_arg_u32(&k, (uint32_t)w->depth);
     llmk_arg_u32(&k, (uint32_t)segment->first);
     llmk_arg_u32(&k, w->groups);
     llmk_arg_u32(&k, w->group_size);
@@ -124,7 +135,7 @@ static const char *typed_defines(const linear_problem *p, char text[32])
     static const char *const layouts[] = {
         [LLMK_LAYOUT_F32_PORTABLE] = "f32",   [LLMK_LAYOUT_F16_PORTABLE] = "f16",
         [LLMK_LAYOUT_BF16_PORTABLE] = "bf16", [LLMK_LAYOUT_S8_PORTABLE] = "s8",
-        [LLMK_LAYOUT_U4_PORTABLE] = "u4",
+        [LLMK_LAYOUT_U4_PORTABLE] = "u4",     [LLMK_LAYOUT_Q6_K_PORTABLE] = "q6_k",
     };
     llmk_join(text, 32, "-DX=", llmk_dtype_name(p->x.dtype), " -DW=", layouts[p->weights->layout],
               NULL);
@@ -164,7 +175,6 @@ static llmk_status cpu_launch(llmk_launch *launch, const void *problem)
 /* cl/linear/linear_gemv.cl */
 #define GEMV_ITEMS    128u
 #define GEMV_ROWS     8u
-#define GEMV_CHUNK    16u /* of s8, the one layout with groups of any size */
 #define GEMV_MIN_TEAM 32u /* neighbours that read neighbouring chunks */
 
 static bool gemv_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
@@ -173,9 +183,10 @@ static bool gemv_supports(llmk_context *ctx, const void *problem, llmk_reason *w
     const linear_problem *p = problem;
     if (p->x.nrows > GEMV_ROWS)
         return llmk_no(why, "for at most %u rows of x", GEMV_ROWS);
-    if (p->weights->groups > 1 && p->weights->group_size % GEMV_CHUNK != 0)
+    const uint32_t chunk = p->weights->layout == LLMK_LAYOUT_U4_PORTABLE ? 32 : 16;
+    if (p->weights->groups > 1 && p->weights->group_size % chunk != 0)
         return llmk_no(why, "groups of %u weights cut its chunks of %u", p->weights->group_size,
-                       GEMV_CHUNK);
+                       chunk);
     return reads(p, LLMK_LAYOUTS_PORTABLE, why);
 }
 
@@ -261,7 +272,7 @@ static llmk_status self_test(llmk_trial *t, const void *problem)
 {
     const linear_problem *p = problem;
     const bool general = t->variant->launch != gemv_launch;
-    return llmk_linear_self_test(t, p->x.dtype, p->weights->format, p->y.dtype, general);
+    return llmk_linear_self_test(t, p->x.dtype, p->weights, p->y.dtype, general);
 }
 
 const llmk_operator llmk_operator_linear = {

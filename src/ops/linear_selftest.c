@@ -35,74 +35,205 @@ static uint8_t *put_float(llmk_format format, uint8_t *at, uint32_t *state, doub
     return at + size;
 }
 
-/* A GGUF block of 32 weights. */
-static uint8_t *put_block(llmk_format format, uint8_t *at, uint32_t *state, double *w)
+/* Blocks, for the kinds of scale that only blocks have; the bytes written. */
+static size_t put_q4_1(uint8_t *at, uint32_t *state, double *w)
 {
-    const float d = next_scale(state), m = format == LLMK_FORMAT_GGUF_Q4_1 ? -9 * d : 0;
+    const float d = next_scale(state), m = -9 * d;
     put_f16(at, d);
-    at += 2;
-    if (format == LLMK_FORMAT_GGUF_Q4_1) {
-        put_f16(at, m);
-        at += 2;
-    }
+    put_f16(at + 2, m);
     for (size_t i = 0; i < 32; i++) {
-        const uint32_t r = next(state);
-        if (format == LLMK_FORMAT_GGUF_Q8_0) {
-            at[i] = (uint8_t)r;
-            w[i] = d * (double)(int8_t)at[i];
-        } else {
-            const uint32_t q = r & 15;
-            at[i % 16] = (uint8_t)(i < 16 ? q : at[i % 16] | q << 4);
-            w[i] = d * ((double)q - (format == LLMK_FORMAT_GGUF_Q4_0 ? 8 : 0)) + m;
-        }
+        const uint32_t q = next(state) & 15;
+        at[4 + i % 16] = (uint8_t)(i < 16 ? q : at[4 + i % 16] | q << 4);
+        w[i] = d * (double)q + m;
     }
-    return at + (format == LLMK_FORMAT_GGUF_Q8_0 ? 32 : 16);
+    return 20;
 }
 
-/* Weights in `format` on t's context, their values in w [n, k]. group: of W8. */
-static llmk_status make_weights(llmk_trial *t, llmk_format format, uint64_t n, uint64_t k,
-                                uint64_t group, double *w, llmk_weights **out)
+/* Scales and minimums below 16: the simple half of their packing. */
+static size_t put_q4_k(uint8_t *at, uint32_t *state, double *w)
 {
-    const uint64_t groups = group ? (k + group - 1) / group : 1;
-    uint8_t *bytes = malloc(n * k * sizeof(float));
-    float *scales = malloc(n * groups * sizeof *scales);
-    if (!bytes || !scales) {
-        free(bytes);
-        free(scales);
-        return llmk_fail(LLMK_OUT_OF_MEMORY, "out of memory for a self-test");
-    }
-    uint32_t state = 20261129;
-    uint8_t *at = bytes;
-    for (uint64_t i = 0; i < n * k;) {
-        if (format == LLMK_FORMAT_W8) {
-            float *scale = &scales[i / k * groups + (group ? i % k / group : 0)];
-            if (group ? i % k % group == 0 : i % k == 0)
-                *scale = next_scale(&state);
-            *at = (uint8_t)next(&state);
-            w[i++] = (double)*scale * (int8_t)*at++;
-        } else if (format >= LLMK_FORMAT_GGUF_Q8_0) {
-            at = put_block(format, at, &state, w + i);
-            i += 32;
+    const float d = next_scale(state) / 8, m = next_scale(state) / 8;
+    put_f16(at, d);
+    put_f16(at + 2, m);
+    for (size_t g = 0; g < 8; g++) {
+        const uint32_t scale = next(state) & 15, minimum = next(state) & 15;
+        if (g < 4) {
+            at[4 + g] = (uint8_t)scale;
+            at[8 + g] = (uint8_t)minimum;
         } else {
-            at = put_float(format, at, &state, w + i);
-            i++;
+            at[8 + g] = (uint8_t)(scale | minimum << 4);
+        }
+        uint8_t *codes = at + 16 + g / 2 * 32;
+        for (size_t i = 0; i < 32; i++) {
+            const uint32_t q = next(state) & 15;
+            codes[i] = (uint8_t)(g % 2 ? codes[i] | q << 4 : q);
+            w[32 * g + i] = (double)d * scale * q - (double)m * minimum;
         }
     }
-    llmk_weights_desc desc = LLMK_INIT(llmk_weights_desc);
-    desc.format = format;
-    desc.n = n;
-    desc.k = k;
-    desc.group_size = group;
-    desc.data = (llmk_source){.host = bytes, .size = (uint64_t)(at - bytes)};
-    if (format == LLMK_FORMAT_W8)
-        desc.scales = (llmk_source){.host = scales, .size = n * groups * sizeof *scales};
-    const llmk_status status = llmk_weights_create(t->ctx, &desc, out);
-    free(bytes);
-    free(scales);
+    return 144;
+}
+
+static size_t put_q6_k(uint8_t *at, uint32_t *state, double *w)
+{
+    const float d = next_scale(state) / 64;
+    put_f16(at + 208, d);
+    memset(at, 0, 192);
+    for (size_t g = 0; g < 16; g++)
+        at[192 + g] = (uint8_t)next(state);
+    for (size_t i = 0; i < 256; i++) {
+        const uint32_t q = next(state) & 63;
+        const size_t half = i / 128, part = i % 128 / 32, l = i % 32;
+        uint8_t *low = &at[64 * half + 32 * (part % 2) + l], *high = &at[128 + 32 * half + l];
+        *low = (uint8_t)(*low | (q & 15) << part / 2 * 4);
+        *high = (uint8_t)(*high | q >> 4 << 2 * part);
+        w[i] = (double)d * (int8_t)at[192 + i / 16] * ((double)q - 32);
+    }
+    return 210;
+}
+
+static uint8_t *put_block(llmk_format format, uint8_t *at, uint32_t *state, double *w)
+{
+    if (format == LLMK_FORMAT_GGUF_Q4_1)
+        return at + put_q4_1(at, state, w);
+    return at + (format == LLMK_FORMAT_GGUF_Q4_K ? put_q4_k : put_q6_k)(at, state, w);
+}
+
+/* What make_weights builds, in as few formats as have every layout and kind of scale. */
+typedef struct recipe {
+    llmk_format format;
+    uint32_t bits;
+    llmk_dtype scale;
+    bool zeros, order;
+    uint32_t block; /* K is a multiple of it */
+} recipe;
+
+static recipe recipe_of(const llmk_weights *like)
+{
+    recipe r = {.format = like->format, .block = 1, .zeros = like->has_zeros};
+    switch (like->scale_kind) {
+    case LLMK_SCALE_NONE:
+        return r;
+    case LLMK_SCALE_F16_MIN:
+        r.format = LLMK_FORMAT_GGUF_Q4_1;
+        r.block = 32;
+        return r;
+    case LLMK_SCALE_Q4_K:
+    case LLMK_SCALE_Q6_K:
+        r.block = 256;
+        return r;
+    default:
+        break;
+    }
+    r.format = LLMK_FORMAT_COMPRESSED_TENSORS;
+    r.bits = like->layout == LLMK_LAYOUT_U4_PORTABLE ? 4 : 8;
+    r.scale = like->scale_kind == LLMK_SCALE_F32   ? LLMK_F32
+              : like->scale_kind == LLMK_SCALE_F16 ? LLMK_F16
+                                                   : LLMK_BF16;
+    r.order = like->order != NULL;
+    return r;
+}
+
+/* Words of codes, scales, zeros as bytes, groups of columns. */
+typedef struct tables {
+    uint8_t *codes, *scales;
+    int8_t *zeros;
+    int32_t *g_idx;
+    uint64_t pitch, groups, group;
+} tables;
+
+static void put_scale(llmk_dtype dtype, uint8_t *at, float value)
+{
+    const uint16_t bits = dtype == LLMK_F16 ? llmk_f32_to_f16(value) : llmk_f32_to_bf16(value);
+    memcpy(at, dtype == LLMK_F32 ? (const void *)&value : &bits, dtype == LLMK_F32 ? 4 : 2);
+}
+
+static void fill_tables(const recipe *r, uint64_t n, uint64_t k, const tables *t, double *w)
+{
+    const uint32_t size = llmk_dtype_bits(r->scale) / 8;
+    const int32_t half = 1 << (r->bits - 1);
+    uint32_t state = 20261129;
+    for (uint64_t i = 0; i < k; i++)
+        t->g_idx[i] = (int32_t)((r->order ? i * 5 % k : i) / t->group);
+    for (uint64_t row = 0; row < n; row++) {
+        float scale[64];
+        for (uint64_t g = 0; g < t->groups; g++) {
+            const uint64_t at = row * t->groups + g;
+            scale[g] = next_scale(&state);
+            put_scale(r->scale, t->scales + at * size, scale[g]);
+            t->zeros[at] = (int8_t)(r->zeros ? (int32_t)(next(&state) % 16) - 8 : 0);
+        }
+        for (uint64_t i = 0; i < k; i++) {
+            const uint32_t q = next(&state) & (uint32_t)(2 * half - 1);
+            const int32_t g = t->g_idx[i];
+            uint8_t *byte = &t->codes[row * t->pitch + i * r->bits / 8];
+            *byte = (uint8_t)(*byte | q << i * r->bits % 8);
+            w[row * k + i] =
+                (double)scale[g] * ((int32_t)q - half - t->zeros[row * t->groups + (uint64_t)g]);
+        }
+    }
+}
+
+static llmk_status make_tables(llmk_trial *t, const recipe *r, uint64_t n, uint64_t k,
+                               uint64_t group, double *w, llmk_weights **out)
+{
+    tables a = {.pitch = (k * r->bits + 31) / 32 * 4, .group = group ? group : k};
+    a.groups = (k + a.group - 1) / a.group;
+    a.codes = calloc(n, a.pitch);
+    a.scales = calloc(n * a.groups, 4);
+    a.zeros = calloc(n, a.groups);
+    a.g_idx = calloc(k, sizeof *a.g_idx);
+    llmk_status status = LLMK_OK;
+    if (!a.codes || !a.scales || !a.zeros || !a.g_idx)
+        status = llmk_fail(LLMK_OUT_OF_MEMORY, "out of memory for a self-test");
+    if (status == LLMK_OK) {
+        fill_tables(r, n, k, &a, w);
+        llmk_weights_desc desc = LLMK_INIT(llmk_weights_desc);
+        desc.format = r->format;
+        desc.bits = r->bits;
+        desc.n = n;
+        desc.k = k;
+        desc.group_size = group;
+        desc.scale_dtype = r->scale;
+        desc.zero_dtype = LLMK_I8;
+        desc.data = (llmk_source){.host = a.codes, .size = n * a.pitch};
+        desc.scales = (llmk_source){.host = a.scales, .size = n * a.groups * 4};
+        if (r->zeros)
+            desc.zeros = (llmk_source){.host = a.zeros, .size = n * a.groups};
+        desc.g_idx = (llmk_source){.host = a.g_idx, .size = k * sizeof *a.g_idx};
+        status = llmk_weights_create(t->ctx, &desc, out);
+    }
+    free(a.codes);
+    free(a.scales);
+    free(a.zeros);
+    free(a.g_idx);
     return status;
 }
 
-static llmk_status run(llmk_trial *t, llmk_dtype x, llmk_format format, llmk_dtype y, uint64_t m,
+/* Weights on t's context, their values in w [n, k]. group: of formats with tables. */
+static llmk_status make_weights(llmk_trial *t, const recipe *r, uint64_t n, uint64_t k,
+                                uint64_t group, double *w, llmk_weights **out)
+{
+    if (r->format == LLMK_FORMAT_COMPRESSED_TENSORS)
+        return make_tables(t, r, n, k, group, w, out);
+    uint8_t *bytes = malloc(n * k * sizeof(float));
+    if (!bytes)
+        return llmk_fail(LLMK_OUT_OF_MEMORY, "out of memory for a self-test");
+    uint32_t state = 20261129;
+    uint8_t *at = bytes;
+    for (uint64_t i = 0; i < n * k; i += r->block)
+        at = r->block > 1 ? put_block(r->format, at, &state, w + i)
+                          : put_float(r->format, at, &state, w + i);
+    llmk_weights_desc desc = LLMK_INIT(llmk_weights_desc);
+    desc.format = r->format;
+    desc.n = n;
+    desc.k = k;
+    desc.data = (llmk_source){.host = bytes, .size = (uint64_t)(at - bytes)};
+    const llmk_status status = llmk_weights_create(t->ctx, &desc, out);
+    free(bytes);
+    return status;
+}
+
+static llmk_status run(llmk_trial *t, llmk_dtype x, const recipe *r, llmk_dtype y, uint64_t m,
                        uint64_t k, uint64_t group)
 {
     const uint64_t n = 70;
@@ -117,7 +248,7 @@ static llmk_status run(llmk_trial *t, llmk_dtype x, llmk_format format, llmk_dty
     double *w = llmk_trial_doubles(t, n * k), *expected = llmk_trial_doubles(t, m * n);
     if (t->status != LLMK_OK)
         return t->status;
-    LLMK_TRY(make_weights(t, format, n, k, group, w, &weights));
+    LLMK_TRY(make_weights(t, r, n, k, group, w, &weights));
     args.weights = weights;
     llmk_trial_run(t, &args);
 
@@ -139,13 +270,16 @@ static llmk_status run(llmk_trial *t, llmk_dtype x, llmk_format format, llmk_dty
     return t->status;
 }
 
-llmk_status llmk_linear_self_test(llmk_trial *t, llmk_dtype x, llmk_format format, llmk_dtype y,
-                                  bool general)
+llmk_status llmk_linear_self_test(llmk_trial *t, llmk_dtype x, const llmk_weights *like,
+                                  llmk_dtype y, bool general)
 {
+    const recipe r = recipe_of(like);
     /* More than a team's or a tile's share of K, and not a multiple of it. */
-    const uint64_t k = format >= LLMK_FORMAT_GGUF_Q8_0 ? 1056 : 1043;
-    LLMK_TRY(run(t, x, format, y, 8, k, 0));
-    if (format == LLMK_FORMAT_W8)
-        LLMK_TRY(run(t, x, format, y, 8, k, general ? 24 : 32));
-    return general ? run(t, x, format, y, 70, k, 0) : t->status;
+    const uint64_t k = r.block == 256 ? 1280 : r.block == 32 ? 1056 : 1043;
+    const uint64_t group = r.format != LLMK_FORMAT_COMPRESSED_TENSORS ? 0 : general ? 24 : 32;
+    if (!r.order)
+        LLMK_TRY(run(t, x, &r, y, 8, k, 0));
+    if (group)
+        LLMK_TRY(run(t, x, &r, y, 8, k, group));
+    return general ? run(t, x, &r, y, 70, k, r.order ? group : 0) : t->status;
 }

@@ -2,10 +2,12 @@
 #ifndef LLMK_LINEAR_SELFTEST_H
 #define LLMK_LINEAR_SELFTEST_H
 
+#include "core/weights.h"
 #include "ops/operator.h"
 
-/* Runs t's variant; general: also on more rows of x than a tile has, and on groups of any size. */
-llmk_status llmk_linear_self_test(llmk_trial *t, llmk_dtype x, llmk_format format, llmk_dtype y,
-                                  bool general);
+/* Runs t's variant on weights that look to kernels as `like` does; general: also on more rows of x
+ * than a tile has, and on groups of any size. */
+llmk_status llmk_linear_self_test(llmk_trial *t, llmk_dtype x, const llmk_weights *like,
+                                  llmk_dtype y, bool general);
 
 #endif

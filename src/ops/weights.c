@@ -1,113 +1,15 @@
 /*
- * weights.c - weights in the caller's format, repacked once into the layout that kernels read.
- *
- * Rows pass through a staging buffer of bounded size: read back if the source is a buffer,
- * repacked, uploaded. Hosts are little-endian, as the formats and all OpenCL devices of interest
- * are.
+ * weights.c - weights in the caller's format, repacked once into the layout that kernels read: the
+ * description is checked, buffers are made, weights_upload.c fills them.
  */
-#include "core/weights.h"
+#include "ops/weights.h"
 
 #include "core/tensor.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
-#define STAGE_BYTES ((uint64_t)4 << 20)
-#define MAX_EDGE    (uint64_t) INT32_MAX /* of n and k: offsets within a row are 32-bit */
-
-/* ---- Formats and layouts ---- */
-
-typedef struct layout_traits {
-    const char *name;
-    uint32_t bits;  /* of a weight */
-    uint32_t chunk; /* rows are zero-filled to a multiple of so many weights */
-} layout_traits;
-
-static const layout_traits layouts[] = {
-    [LLMK_LAYOUT_F32_PORTABLE] = {"f32/portable", 32, 16},
-    [LLMK_LAYOUT_F16_PORTABLE] = {"f16/portable", 16, 16},
-    [LLMK_LAYOUT_BF16_PORTABLE] = {"bf16/portable", 16, 16},
-    [LLMK_LAYOUT_S8_PORTABLE] = {"s8/portable", 8, 16},
-    [LLMK_LAYOUT_U4_PORTABLE] = {"u4-affine/portable", 4, 32},
-};
-
-const char *llmk_layout_name(llmk_layout layout)
-{
-    return (size_t)layout < LLMK_COUNT(layouts) ? layouts[layout].name : NULL;
-}
-
-/* Repacks one block of a row. */
-typedef void (*repack_fn)(const uint8_t *block, uint8_t *codes, uint8_t *scale);
-
-typedef struct format_traits {
-    llmk_format format;
-    const char *name;
-    uint32_t block, block_bytes; /* weights in a block along K; its bytes */
-    llmk_layout layout;
-    llmk_scale_kind scale_kind;
-    float zero;
-    repack_fn repack; /* NULL: codes as they are */
-} format_traits;
-
-static void repack_q8_0(const uint8_t *block, uint8_t *codes, uint8_t *scale)
-{
-    memcpy(scale, block, 2);
-    memcpy(codes, block + 2, 32);
-}
-
-/* Byte j of a GGUF block holds weights j and j + 16; here byte j holds weights 2j and 2j + 1. */
-static void repack_nibbles(const uint8_t *in, uint8_t *codes)
-{
-    for (size_t j = 0; j < 8; j++) {
-        const uint8_t a = in[2 * j], b = in[2 * j + 1];
-        codes[j] = (uint8_t)((a & 15) | b << 4);
-        codes[8 + j] = (uint8_t)(a >> 4 | (b & 0xf0));
-    }
-}
-
-static void repack_q4_0(const uint8_t *block, uint8_t *codes, uint8_t *scale)
-{
-    memcpy(scale, block, 2);
-    repack_nibbles(block + 2, codes);
-}
-
-static void repack_q4_1(const uint8_t *block, uint8_t *codes, uint8_t *scale)
-{
-    memcpy(scale, block, 4); /* scale, minimum */
-    repack_nibbles(block + 4, codes);
-}
-
-static const format_traits formats[] = {
-    {LLMK_FORMAT_F32, "f32", 1, 4, LLMK_LAYOUT_F32_PORTABLE, LLMK_SCALE_NONE, 0, NULL},
-    {LLMK_FORMAT_F16, "f16", 1, 2, LLMK_LAYOUT_F16_PORTABLE, LLMK_SCALE_NONE, 0, NULL},
-    {LLMK_FORMAT_BF16, "bf16", 1, 2, LLMK_LAYOUT_BF16_PORTABLE, LLMK_SCALE_NONE, 0, NULL},
-    {LLMK_FORMAT_W8, "w8", 1, 1, LLMK_LAYOUT_S8_PORTABLE, LLMK_SCALE_F32, 0, NULL},
-    {LLMK_FORMAT_GGUF_Q8_0, "q8_0", 32, 34, LLMK_LAYOUT_S8_PORTABLE, LLMK_SCALE_F16, 0,
-     repack_q8_0},
-    {LLMK_FORMAT_GGUF_Q4_0, "q4_0", 32, 18, LLMK_LAYOUT_U4_PORTABLE, LLMK_SCALE_F16, 8,
-     repack_q4_0},
-    {LLMK_FORMAT_GGUF_Q4_1, "q4_1", 32, 20, LLMK_LAYOUT_U4_PORTABLE, LLMK_SCALE_F16_MIN, 0,
-     repack_q4_1},
-};
-
-static const format_traits *find_format(llmk_format format)
-{
-    for (size_t i = 0; i < LLMK_COUNT(formats); i++)
-        if (formats[i].format == format)
-            return &formats[i];
-    return NULL;
-}
-
-const char *llmk_format_name(llmk_format format)
-{
-    const format_traits *f = find_format(format);
-    return f ? f->name : NULL;
-}
-
-static uint32_t scale_bytes(llmk_scale_kind kind)
-{
-    return kind == LLMK_SCALE_NONE ? 0 : kind == LLMK_SCALE_F16 ? 2 : 4;
-}
+#define MAX_EDGE (uint64_t) INT32_MAX /* of n and k: offsets within a row are 32-bit */
 
 /* ---- The description ---- */
 
@@ -161,172 +63,266 @@ static bool span_bytes(uint64_t rows, uint64_t pitch, uint64_t last, uint64_t *b
             !__builtin_add_overflow(*bytes, last, bytes));
 }
 
-/* Checks `desc`, fills in its row_bytes, and sets everything in `w` but the segments. */
-static llmk_status describe(llmk_context *ctx, llmk_weights_desc *desc, llmk_weights *w)
+/* A tensor with `rows` rows of `bytes`, `pitch` apart (0: packed). Absent where rows is 0. */
+static llmk_status check_table(llmk_context *ctx, const char *name, const char *pitch_name,
+                               const llmk_source *source, uint64_t rows, uint64_t bytes,
+                               uint64_t pitch, weights_table *table)
 {
-    const format_traits *f = find_format(desc->format);
+    uint64_t needed;
+    if (pitch != 0 && pitch < bytes)
+        return llmk_fail(LLMK_INVALID_STRIDE,
+                         "weights: %s is %" PRIu64 "; a row of %s has %" PRIu64 " bytes",
+                         pitch_name, pitch, name, bytes);
+    *table = (weights_table){name, *source, rows, bytes, pitch ? pitch : bytes};
+    if (!span_bytes(rows, table->pitch, bytes, &needed))
+        return llmk_fail(LLMK_INVALID_SHAPE,
+                         "weights: %" PRIu64 " rows of %s, %" PRIu64 " bytes apart, do not fit 64 "
+                         "bits",
+                         rows, name, table->pitch);
+    return check_source(ctx, name, source, needed);
+}
+
+static llmk_status check_absent(const char *name, const llmk_source *source, const char *format)
+{
+    if (source->host || source->buffer)
+        return llmk_fail(LLMK_INVALID_ARGUMENT, "weights: %s must be absent for %s", name, format);
+    return LLMK_OK;
+}
+
+static llmk_status check_zero(const char *name, uint64_t value, const char *format)
+{
+    if (value != 0)
+        return llmk_fail(LLMK_INVALID_ARGUMENT, "weights: %s is %" PRIu64 "; expected 0 for %s",
+                         name, value, format);
+    return LLMK_OK;
+}
+
+static llmk_status check_multiple(const char *name, uint64_t value, uint64_t of, const char *format)
+{
+    if (value % of != 0)
+        return llmk_fail(LLMK_INVALID_SHAPE,
+                         "weights: %s is %" PRIu64 "; expected a multiple of %" PRIu64 " for %s",
+                         name, value, of, format);
+    return LLMK_OK;
+}
+
+/* What only some formats have. */
+static llmk_status check_options(const llmk_weights_desc *d, const weights_format *f)
+{
+    const bool has_order = f->packing == WEIGHTS_GPTQ || f->packing == WEIGHTS_CT;
+    const bool has_zeros = f->packing > WEIGHTS_W8;
+    if (d->flags & ~LLMK_WEIGHTS_SYMMETRIC)
+        return llmk_fail(LLMK_INVALID_ARGUMENT,
+                         "weights: flags is 0x%x; expected bits of 0x%x only", d->flags,
+                         LLMK_WEIGHTS_SYMMETRIC);
+    if (!has_zeros) {
+        LLMK_TRY(check_zero("flags", d->flags, f->name));
+        LLMK_TRY(check_zero("zero_row_bytes", d->zero_row_bytes, f->name));
+        LLMK_TRY(check_absent("zeros", &d->zeros, f->name));
+    }
+    if (f->packing == WEIGHTS_BLOCKS) {
+        LLMK_TRY(check_zero("group_size", d->group_size, f->name));
+        LLMK_TRY(check_zero("scale_dtype", d->scale_dtype, f->name));
+        LLMK_TRY(check_zero("scale_row_bytes", d->scale_row_bytes, f->name));
+        LLMK_TRY(check_absent("scales", &d->scales, f->name));
+    }
+    if (!has_order) {
+        LLMK_TRY(check_absent("g_idx", &d->g_idx, f->name));
+        LLMK_TRY(check_zero("bits", d->bits, f->name));
+    }
+    if (f->packing != WEIGHTS_CT || d->zero_dtype != LLMK_I8)
+        LLMK_TRY(check_zero("zero_dtype", d->zero_dtype, f->name));
+    if (d->bits != 0 && d->bits != 4 && d->bits != 8)
+        return llmk_fail(LLMK_INVALID_ARGUMENT, "weights: bits is %u; expected 4 or 8", d->bits);
+    const llmk_dtype s = d->scale_dtype;
+    if (s != LLMK_DTYPE_NONE && s != LLMK_F32 && s != LLMK_F16 && s != LLMK_BF16)
+        return llmk_fail(LLMK_INVALID_DTYPE,
+                         "weights: scale_dtype is %s; expected f32, f16 or bf16",
+                         llmk_dtype_name(s));
+    return LLMK_OK;
+}
+
+static llmk_scale_kind scale_kind_of(llmk_dtype dtype)
+{
+    return dtype == LLMK_F32   ? LLMK_SCALE_F32
+           : dtype == LLMK_F16 ? LLMK_SCALE_F16
+                               : LLMK_SCALE_BF16;
+}
+
+/* Tables of blocks or plain elements. */
+static llmk_status plan_blocks(llmk_context *ctx, const llmk_weights_desc *d, llmk_weights *w,
+                               weights_plan *p)
+{
+    const weights_format *f = p->format;
+    w->described_group = f->group;
+    w->layout = f->layout;
+    w->scale_kind = f->scale_kind;
+    w->zero = f->zero;
+    return check_table(ctx, "data", "row_bytes", &d->data, d->n, d->k / f->block * f->block_bytes,
+                       d->row_bytes, &p->data);
+}
+
+/* data, and the fields of a word; f->packing > WEIGHTS_BLOCKS from here on. */
+static llmk_status plan_codes(llmk_context *ctx, const llmk_weights_desc *d, weights_plan *p)
+{
+    const char *name = p->format->name;
+    uint64_t rows = d->n, bytes = d->k;
+    switch (p->format->packing) {
+    case WEIGHTS_W4:
+        bytes = (d->k + 1) / 2;
+        break;
+    case WEIGHTS_GPTQ:
+        LLMK_TRY(check_multiple("k", d->k, p->fields, name));
+        LLMK_TRY(check_multiple("n", d->n, p->fields, name));
+        rows = d->k / p->fields;
+        bytes = d->n * 4;
+        break;
+    case WEIGHTS_AWQ:
+        LLMK_TRY(check_multiple("n", d->n, p->fields, name));
+        rows = d->k;
+        bytes = d->n / p->fields * 4;
+        break;
+    case WEIGHTS_CT:
+        bytes = (d->k + p->fields - 1) / p->fields * 4;
+        break;
+    default:
+        break;
+    }
+    return check_table(ctx, "data", "row_bytes", &d->data, d->n ? rows : 0, bytes, d->row_bytes,
+                       &p->data);
+}
+
+static llmk_status plan_zeros(llmk_context *ctx, const llmk_weights_desc *d, const llmk_weights *w,
+                              weights_plan *p)
+{
+    uint64_t rows = d->n, bytes = p->source_groups;
+    if (!w->has_zeros)
+        return LLMK_OK;
+    if (p->by_column) {
+        rows = p->source_groups;
+        bytes = d->n / p->fields * 4;
+    } else if (p->format->packing == WEIGHTS_CT && !p->zeros_are_i8) {
+        rows = (d->n + p->fields - 1) / p->fields;
+        bytes = 4 * (uint64_t)p->source_groups;
+    }
+    return check_table(ctx, "zeros", "zero_row_bytes", &d->zeros, rows, bytes, d->zero_row_bytes,
+                       &p->zeros);
+}
+
+/* Codes, scales and zeros in tables of their own. */
+static llmk_status plan_tables(llmk_context *ctx, const llmk_weights_desc *d, llmk_weights *w,
+                               weights_plan *p)
+{
+    const weights_packing packing = p->format->packing;
+    const bool has_dtype = d->scale_dtype != LLMK_DTYPE_NONE;
+    const llmk_dtype fallback = packing <= WEIGHTS_W4 ? LLMK_F32 : LLMK_F16;
+    const llmk_dtype dtype = has_dtype ? d->scale_dtype : fallback;
+    p->bits = packing == WEIGHTS_W8 ? 8 : d->bits ? d->bits : 4;
+    p->fields = 32 / p->bits;
+    p->by_column = packing == WEIGHTS_GPTQ || packing == WEIGHTS_AWQ;
+    p->zeros_are_i8 = d->zero_dtype == LLMK_I8;
+    p->scale_size = llmk_dtype_bits(dtype) / 8;
+    p->source_groups = w->groups;
+    w->layout = p->bits == 4 ? LLMK_LAYOUT_U4_PORTABLE : LLMK_LAYOUT_S8_PORTABLE;
+    w->scale_kind = scale_kind_of(dtype);
+    w->zero = p->bits == 4 ? 8 : 0;
+    /* GPTQ and AWQ say with a flag that there are none: a forgotten table must not pass. */
+    w->has_zeros = packing != WEIGHTS_W8 && !(d->flags & LLMK_WEIGHTS_SYMMETRIC) &&
+                   (p->by_column || d->zeros.host || d->zeros.buffer);
+    LLMK_TRY(plan_codes(ctx, d, p));
+    const uint64_t rows = p->by_column ? p->source_groups : d->n;
+    const uint64_t row = p->by_column ? d->n : p->source_groups;
+    LLMK_TRY(check_table(ctx, "scales", "scale_row_bytes", &d->scales, rows, row * p->scale_size,
+                         d->scale_row_bytes, &p->scales));
+    LLMK_TRY(plan_zeros(ctx, d, w, p));
+    if (d->g_idx.host || d->g_idx.buffer)
+        return check_source(ctx, "g_idx", &d->g_idx, 4 * d->k);
+    return LLMK_OK;
+}
+
+/* The order that g_idx asks for, and what follows from it. */
+static llmk_status plan_order(llmk_context *ctx, const llmk_weights_desc *d, llmk_weights *w,
+                              weights_order *order)
+{
+    uint32_t *g_idx = NULL;
+    llmk_status status = LLMK_OK;
+    if ((d->g_idx.host || d->g_idx.buffer) && d->k > 0) {
+        g_idx = malloc((size_t)d->k * sizeof *g_idx);
+        status = g_idx ? weights_read_words(ctx, &d->g_idx, d->k, g_idx)
+                       : llmk_fail(LLMK_OUT_OF_MEMORY, "weights: no memory for g_idx");
+    }
+    if (status == LLMK_OK)
+        status = weights_order_make(g_idx, d->k, w->group_size, w->groups, order);
+    free(g_idx);
+    if (status != LLMK_OK)
+        return status;
+    w->depth = order->depth;
+    w->group_size = order->group_size;
+    w->groups = order->groups;
+    w->pitch = weights_pitch(w->layout, w->depth);
+    w->scale_pitch = weights_scale_pitch(w->scale_kind, w->groups);
+    w->zero_pitch = !w->has_zeros                          ? 0
+                    : w->layout == LLMK_LAYOUT_U4_PORTABLE ? (w->groups + 1) / 2
+                                                           : w->groups;
+    if (__builtin_mul_overflow(d->n, w->pitch + w->scale_pitch + w->zero_pitch, &w->device_bytes))
+        return llmk_fail(LLMK_INVALID_SHAPE,
+                         "weights: the bytes of n %" PRIu64 " x k %" PRIu64 " do not fit 64 bits",
+                         d->n, d->k);
+    if (order->column && d->n > 0)
+        w->device_bytes += w->depth * sizeof(uint32_t);
+    return LLMK_OK;
+}
+
+/* Checks `desc`; sets the plan, the order (the caller frees it), and all in `w` but its buffers. */
+static llmk_status describe(llmk_context *ctx, const llmk_weights_desc *desc, llmk_weights *w,
+                            weights_plan *p, weights_order *order)
+{
+    const weights_format *f = weights_format_of(desc->format);
     if (!f)
         return llmk_fail(LLMK_INVALID_ARGUMENT, "weights: format is %d, no weight format",
                          (int)desc->format);
-    if (desc->flags != 0)
-        return llmk_fail(LLMK_INVALID_ARGUMENT, "weights: flags is 0x%x; expected 0", desc->flags);
+    if (f->format == LLMK_FORMAT_AWQ_GEMV || f->format == LLMK_FORMAT_AWQ_GEMV_FAST)
+        return llmk_fail(
+            LLMK_UNSUPPORTED,
+            "weights: format is %s, whose words are packed differently from awq_gemm's; "
+            "convert the checkpoint to AWQ version \"gemm\"",
+            f->name);
     if (desc->n > MAX_EDGE || desc->k > MAX_EDGE)
         return llmk_fail(LLMK_INVALID_SHAPE,
                          "weights: n is %" PRIu64 " and k is %" PRIu64 "; at most %" PRIu64 " each",
                          desc->n, desc->k, MAX_EDGE);
-    if (desc->k % f->block != 0)
-        return llmk_fail(LLMK_INVALID_SHAPE,
-                         "weights: k is %" PRIu64 "; expected a multiple of %u for %s", desc->k,
-                         f->block, f->name);
-    if (desc->format != LLMK_FORMAT_W8 && desc->group_size != 0)
-        return llmk_fail(LLMK_INVALID_ARGUMENT,
-                         "weights: group_size is %" PRIu64 "; expected 0 for %s", desc->group_size,
-                         f->name);
-    const uint64_t packed = desc->k / f->block * f->block_bytes;
-    if (desc->row_bytes != 0 && desc->row_bytes < packed)
-        return llmk_fail(LLMK_INVALID_STRIDE,
-                         "weights: row_bytes is %" PRIu64 "; a row of %s has %" PRIu64 " bytes",
-                         desc->row_bytes, f->name, packed);
-    if (desc->row_bytes == 0)
-        desc->row_bytes = packed;
-
-    const layout_traits *layout = &layouts[f->layout];
+    if (f->block)
+        LLMK_TRY(check_multiple("k", desc->k, f->block, f->name));
+    LLMK_TRY(check_options(desc, f));
+    p->format = f;
     w->ctx = ctx;
     w->format = f->format;
-    w->layout = f->layout;
-    w->scale_kind = f->scale_kind;
-    w->zero = f->zero;
     w->n = desc->n;
     w->k = desc->k;
-    w->described_group = f->block > 1 ? f->block : desc->group_size;
-    const uint64_t group = w->described_group ? w->described_group : desc->k;
-    w->group_size = (uint32_t)(group > MAX_EDGE ? MAX_EDGE : group ? group : 1);
+    const bool whole = desc->group_size >= desc->k; /* -1, too */
+    w->described_group = whole ? 0 : desc->group_size;
+    const uint64_t group = f->group                     ? f->group
+                           : whole || !desc->group_size ? desc->k
+                                                        : desc->group_size;
+    w->group_size = (uint32_t)(group ? group : 1);
     w->groups = (uint32_t)((desc->k + w->group_size - 1) / w->group_size);
-    w->pitch = (desc->k + layout->chunk - 1) / layout->chunk * layout->chunk * layout->bits / 8;
-    w->scale_pitch = (uint64_t)w->groups * scale_bytes(f->scale_kind);
-
-    uint64_t data_bytes, scales_bytes;
-    if (!span_bytes(desc->n, desc->row_bytes, packed, &data_bytes) ||
-        __builtin_mul_overflow(desc->n, w->pitch + w->scale_pitch, &w->device_bytes))
-        return llmk_fail(LLMK_INVALID_SHAPE,
-                         "weights: the bytes of n %" PRIu64 " x k %" PRIu64 ", row_bytes %" PRIu64
-                         ", do not fit 64 bits",
-                         desc->n, desc->k, desc->row_bytes);
-    LLMK_TRY(check_source(ctx, "data", &desc->data, data_bytes));
-    if (desc->format == LLMK_FORMAT_W8) {
-        span_bytes(desc->n, w->scale_pitch, w->scale_pitch, &scales_bytes);
-        LLMK_TRY(check_source(ctx, "scales", &desc->scales, scales_bytes));
-    } else if (desc->scales.host || desc->scales.buffer) {
-        return llmk_fail(LLMK_INVALID_ARGUMENT, "weights: scales must be absent for %s", f->name);
-    }
-    return LLMK_OK;
-}
-
-/* ---- Repacking and upload ---- */
-
-typedef struct upload {
-    llmk_context *ctx;
-    cl_command_queue queue;
-    uint8_t *source; /* rows read back from a buffer */
-    uint8_t *data, *scales;
-    uint64_t rows; /* that fit */
-} upload;
-
-/* `bytes` bytes of a source from `offset` on: where they are, or read back into `stage`. */
-static llmk_status take_bytes(const upload *u, const llmk_source *source, uint64_t offset,
-                              uint64_t bytes, uint8_t *stage, const uint8_t **at)
-{
-    *at = source->host ? (const uint8_t *)source->host + offset : stage;
-    if (source->host || bytes == 0)
-        return LLMK_OK;
-    const cl_int err = clEnqueueReadBuffer(u->queue, source->buffer, CL_TRUE,
-                                           source->offset + offset, bytes, stage, 0, NULL, NULL);
-    return err == CL_SUCCESS ? LLMK_OK : llmk_fail_cl(u->ctx, err, "clEnqueueReadBuffer");
-}
-
-static llmk_status put_bytes(const upload *u, cl_mem buffer, uint64_t offset, uint64_t bytes,
-                             const uint8_t *from)
-{
-    if (bytes == 0)
-        return LLMK_OK;
-    const cl_int err =
-        clEnqueueWriteBuffer(u->queue, buffer, CL_TRUE, offset, bytes, from, 0, NULL, NULL);
-    return err == CL_SUCCESS ? LLMK_OK : llmk_fail_cl(u->ctx, err, "clEnqueueWriteBuffer");
-}
-
-static void repack_row(const format_traits *f, const llmk_weights *w, const uint8_t *row,
-                       uint8_t *data, uint8_t *scales)
-{
-    const uint64_t blocks = w->k / f->block;
-    if (!f->repack) {
-        const uint64_t bytes = blocks * f->block_bytes;
-        memcpy(data, row, bytes);
-        memset(data + bytes, 0, w->pitch - bytes);
-        return;
-    }
-    /* A block is a group here, and pitch has no padding: chunks are at most as long. */
-    const uint32_t code_bytes = f->block * layouts[w->layout].bits / 8;
-    for (uint64_t b = 0; b < blocks; b++)
-        f->repack(row + b * f->block_bytes, data + b * code_bytes,
-                  scales + b * scale_bytes(w->scale_kind));
-}
-
-/* Rows segment->first + row ... + rows - 1 into the segment's buffers. */
-static llmk_status upload_rows(const upload *u, const llmk_weights *w,
-                               const llmk_weights_desc *desc, const llmk_segment *segment,
-                               uint64_t row, uint64_t rows)
-{
-    const format_traits *f = find_format(w->format);
-    const uint64_t first = segment->first + row, packed = w->k / f->block * f->block_bytes;
-    const uint8_t *from, *scales = u->scales;
-    LLMK_TRY(take_bytes(u, &desc->data, first * desc->row_bytes,
-                        (rows - 1) * desc->row_bytes + packed, u->source, &from));
-    for (uint64_t r = 0; r < rows; r++)
-        repack_row(f, w, from + r * desc->row_bytes, u->data + r * w->pitch,
-                   u->scales + r * w->scale_pitch);
-    if (w->format == LLMK_FORMAT_W8)
-        LLMK_TRY(take_bytes(u, &desc->scales, first * w->scale_pitch, rows * w->scale_pitch,
-                            u->scales, &scales));
-    LLMK_TRY(put_bytes(u, segment->data, row * w->pitch, rows * w->pitch, u->data));
-    return put_bytes(u, segment->scales, row * w->scale_pitch, rows * w->scale_pitch, scales);
-}
-
-static llmk_status upload_all(upload *u, const llmk_weights *w, const llmk_weights_desc *desc)
-{
-    uint64_t widest = w->pitch > w->scale_pitch ? w->pitch : w->scale_pitch;
-    if (desc->data.buffer && desc->row_bytes > widest)
-        widest = desc->row_bytes;
-    if (widest == 0 || w->n == 0)
-        return LLMK_OK;
-    u->rows = STAGE_BYTES / widest > 0 ? STAGE_BYTES / widest : 1;
-    if (u->rows > w->n)
-        u->rows = w->n;
-    u->data = malloc(u->rows * w->pitch);
-    u->scales = malloc(u->rows * w->scale_pitch + 1);
-    u->source = desc->data.buffer ? malloc(u->rows * desc->row_bytes) : NULL;
-    if (!u->data || !u->scales || (desc->data.buffer && !u->source))
-        return llmk_fail(LLMK_OUT_OF_MEMORY, "weights: no memory to repack %" PRIu64 " rows",
-                         u->rows);
-    cl_int err;
-    u->queue = clCreateCommandQueue(u->ctx->cl, u->ctx->caps.device, 0, &err);
-    if (!u->queue)
-        return llmk_fail_cl(u->ctx, err, "clCreateCommandQueue");
-    for (size_t i = 0; i < w->segment_count; i++) {
-        const llmk_segment *s = &w->segments[i];
-        for (uint64_t row = 0; row < s->rows; row += u->rows) {
-            const uint64_t left = s->rows - row;
-            LLMK_TRY(upload_rows(u, w, desc, s, row, left < u->rows ? left : u->rows));
-        }
-    }
-    return LLMK_OK;
+    LLMK_TRY(f->packing == WEIGHTS_BLOCKS ? plan_blocks(ctx, desc, w, p)
+                                          : plan_tables(ctx, desc, w, p));
+    return plan_order(ctx, desc, w, order);
 }
 
 /* ---- Segments ---- */
 
+static uint64_t widest_of(const llmk_weights *w)
+{
+    uint64_t widest = w->pitch > w->scale_pitch ? w->pitch : w->scale_pitch;
+    return widest > w->zero_pitch ? widest : w->zero_pitch;
+}
+
 /* Rows of a segment whose buffers stay within max_buffer; whole tiles of 64 where it can be. */
 static llmk_status segment_rows(const llmk_weights *w, uint64_t max_buffer, uint64_t *rows)
 {
-    const uint64_t widest = w->pitch > w->scale_pitch ? w->pitch : w->scale_pitch;
+    const uint64_t widest = widest_of(w);
     *rows = w->n;
     if (widest == 0 || w->n <= max_buffer / widest)
         return LLMK_OK;
@@ -361,8 +357,34 @@ static llmk_status make_segments(llmk_weights *w, uint64_t rows)
         s->rows = w->n - first < rows ? w->n - first : rows;
         LLMK_TRY(make_buffer(w->ctx, s->rows * w->pitch, &s->data));
         LLMK_TRY(make_buffer(w->ctx, s->rows * w->scale_pitch, &s->scales));
+        LLMK_TRY(make_buffer(w->ctx, s->rows * w->zero_pitch, &s->zeros));
     }
     return LLMK_OK;
+}
+
+static llmk_status create(llmk_context *ctx, const llmk_weights *shape, const weights_plan *plan,
+                          const weights_order *order, uint64_t max_buffer, llmk_weights **out)
+{
+    uint64_t rows = 0;
+    LLMK_TRY(segment_rows(shape, max_buffer, &rows));
+    const size_t segments = rows ? (size_t)((shape->n + rows - 1) / rows) : 0;
+    llmk_weights *w = calloc(1, sizeof *w + segments * sizeof w->segments[0]);
+    if (!w)
+        return llmk_fail(LLMK_OUT_OF_MEMORY, "weights: out of memory");
+    *w = *shape;
+    llmk_context_retain(ctx);
+    llmk_status status = LLMK_OK;
+    if (order->column && w->n > 0)
+        status = make_buffer(ctx, w->depth * sizeof(uint32_t), &w->order);
+    if (status == LLMK_OK)
+        status = make_segments(w, rows);
+    if (status == LLMK_OK)
+        status = weights_upload(w, plan, order);
+    if (status == LLMK_OK)
+        *out = w;
+    else
+        llmk_weights_free(w);
+    return status;
 }
 
 llmk_status llmk_weights_create_split(llmk_context *ctx, const llmk_weights_desc *desc,
@@ -370,7 +392,8 @@ llmk_status llmk_weights_create_split(llmk_context *ctx, const llmk_weights_desc
 {
     llmk_weights_desc d;
     llmk_weights shape = {0};
-    uint64_t rows = 0;
+    weights_plan plan = {0};
+    weights_order order = {0};
     if (!out)
         return llmk_fail(LLMK_INVALID_ARGUMENT, "weights: out is NULL");
     *out = NULL;
@@ -378,29 +401,10 @@ llmk_status llmk_weights_create_split(llmk_context *ctx, const llmk_weights_desc
         return llmk_fail(LLMK_INVALID_ARGUMENT, "weights: ctx is NULL");
     LLMK_TRY(llmk_context_usable(ctx));
     LLMK_TRY(llmk_take_args("weights", desc, sizeof *desc, sizeof d, &d));
-    LLMK_TRY(describe(ctx, &d, &shape));
-    LLMK_TRY(segment_rows(&shape, max_buffer, &rows));
-
-    const size_t segments = rows ? (size_t)((shape.n + rows - 1) / rows) : 0;
-    llmk_weights *w = calloc(1, sizeof *w + segments * sizeof w->segments[0]);
-    if (!w)
-        return llmk_fail(LLMK_OUT_OF_MEMORY, "weights: out of memory");
-    *w = shape;
-    llmk_context_retain(ctx);
-
-    upload u = {.ctx = ctx};
-    llmk_status status = make_segments(w, rows);
+    llmk_status status = describe(ctx, &d, &shape, &plan, &order);
     if (status == LLMK_OK)
-        status = upload_all(&u, w, &d);
-    if (u.queue)
-        clReleaseCommandQueue(u.queue);
-    free(u.source);
-    free(u.data);
-    free(u.scales);
-    if (status == LLMK_OK)
-        *out = w;
-    else
-        llmk_weights_free(w);
+        status = create(ctx, &shape, &plan, &order, max_buffer, out);
+    weights_order_free(&order);
     return status;
 }
 
@@ -419,7 +423,11 @@ void llmk_weights_free(llmk_weights *weights)
             clReleaseMemObject(weights->segments[i].data);
         if (weights->segments[i].scales)
             clReleaseMemObject(weights->segments[i].scales);
+        if (weights->segments[i].zeros)
+            clReleaseMemObject(weights->segments[i].zeros);
     }
+    if (weights->order)
+        clReleaseMemObject(weights->order);
     llmk_context_free(weights->ctx);
     free(weights);
 }

@@ -1,0 +1,106 @@
+/*
+ * weights_order.c - act-order: the weights of a row sorted by group.
+ *
+ * Sorted stably by g_idx, groups are runs. Where each run is as long as a group should be (the last
+ * may be shorter), group i of the result is group i of the source. Else, as in parts of an
+ * act-order matrix along K, runs are cut into groups of FINE weights, their ends filled up with
+ * weights of value 0.
+ */
+#include "ops/weights.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#define FINE 32u
+
+/* All zero is what some writers put where there is nothing to say. */
+static bool is_trivial(const uint32_t *g_idx, uint64_t k, uint32_t group_size)
+{
+    bool zero = true, plain = true;
+    for (uint64_t i = 0; i < k && (zero || plain); i++) {
+        zero = zero && g_idx[i] == 0;
+        plain = plain && g_idx[i] == i / group_size;
+    }
+    return zero || plain;
+}
+
+static bool is_even(const uint64_t *count, uint64_t k, uint32_t group_size, uint32_t groups)
+{
+    for (uint32_t g = 0; g < groups; g++)
+        if (count[g] != (g + 1 < groups ? group_size : k - (uint64_t)g * group_size))
+            return false;
+    return true;
+}
+
+/* begin[g]: where the weights of group g start; the rest of `order` but column's content. */
+static llmk_status lay_out(const uint64_t *count, uint64_t k, weights_order *order, uint64_t *begin)
+{
+    const uint32_t source_groups = order->groups;
+    const bool even = is_even(count, k, order->group_size, source_groups);
+    const uint32_t quantum = even ? 1 : FINE;
+    uint64_t at = 0;
+    for (uint32_t g = 0; g < source_groups; g++) {
+        begin[g] = at;
+        at += (count[g] + quantum - 1) / quantum * quantum;
+    }
+    if (at > (uint64_t)INT32_MAX)
+        return llmk_fail(LLMK_INVALID_SHAPE,
+                         "weights: groups of these sizes take %" PRIu64
+                         " weights a row; at most 2^31 - 1 fit",
+                         at);
+    order->depth = at;
+    order->column = malloc((size_t)at * sizeof *order->column);
+    if (!order->column)
+        return llmk_fail(LLMK_OUT_OF_MEMORY,
+                         "weights: no memory for the order of %" PRIu64 " weights", at);
+    for (uint64_t i = 0; i < at; i++)
+        order->column[i] = WEIGHTS_FILLER;
+    if (even)
+        return LLMK_OK;
+    order->group_size = FINE;
+    order->groups = (uint32_t)(at / FINE);
+    order->group = malloc(order->groups * sizeof *order->group);
+    if (!order->group)
+        return llmk_fail(LLMK_OUT_OF_MEMORY, "weights: no memory for %" PRIu32 " groups",
+                         order->groups);
+    uint32_t fine = 0;
+    for (uint32_t g = 0; g < source_groups; g++)
+        for (uint64_t done = 0; done < count[g]; done += FINE)
+            order->group[fine++] = g;
+    return LLMK_OK;
+}
+
+llmk_status weights_order_make(const uint32_t *g_idx, uint64_t k, uint32_t group_size,
+                               uint32_t groups, weights_order *order)
+{
+    *order = (weights_order){.depth = k, .group_size = group_size, .groups = groups};
+    if (!g_idx || is_trivial(g_idx, k, group_size))
+        return LLMK_OK;
+    uint64_t *count = calloc(groups, sizeof *count), *begin = calloc(groups, sizeof *begin);
+    llmk_status status = LLMK_OK;
+    if (!count || !begin)
+        status = llmk_fail(LLMK_OUT_OF_MEMORY, "weights: no memory for %" PRIu32 " groups", groups);
+    for (uint64_t i = 0; status == LLMK_OK && i < k; i++) {
+        if (g_idx[i] >= groups)
+            status = llmk_fail(LLMK_CORRUPT_DATA,
+                               "weights: g_idx[%" PRIu64 "] is %" PRId32 "; there are %" PRIu32
+                               " groups of %" PRIu32,
+                               i, (int32_t)g_idx[i], groups, group_size);
+        else
+            count[g_idx[i]]++;
+    }
+    if (status == LLMK_OK)
+        status = lay_out(count, k, order, begin);
+    for (uint64_t i = 0; status == LLMK_OK && i < k; i++)
+        order->column[begin[g_idx[i]]++] = (uint32_t)i;
+    free(count);
+    free(begin);
+    return status;
+}
+
+void weights_order_free(weights_order *order)
+{
+    free(order->column);
+    free(order->group);
+    *order = (weights_order){0};
+}
