@@ -1,12 +1,18 @@
 /* linear_cases.c - linear layers: shapes, weight formats, types, strides. */
 #include "cases/case.h"
 #include "core/weights.h"
+#include "reference/checkpoint_reference.h"
 #include "reference/linear_reference.h"
 
 /* Index = llmk_format. */
-static const char *const format_names[] = {"", "f32", "f16", "bf16", "",     "",     "",     "",
-                                           "", "",    "w8",  "",     "",     "",     "",     "",
-                                           "", "",    "",    "",     "q8_0", "q4_0", "q4_1", NULL};
+static const char *const format_names[] = {
+    "",        "f32",     "f16",      "bf16", "",     "",   "",  "", "", "",
+    "w8",      "w4",      "",         "",     "",     "",   "",  "", "", "",
+    "q8_0",    "q4_0",    "q4_1",     "q4_k", "q6_k", "",   "",  "", "", "",
+    "gptq_v1", "gptq_v2", "awq_gemm", "",     "",     "ct", NULL};
+/* Index = linear_zeros, linear_order. */
+static const char *const zeros_names[] = {"packed", "none", "i8", NULL};
+static const char *const order_names[] = {"none", "act", "uneven", "plain", "zero", NULL};
 
 static const case_field fields[] = {
     {"m", CASE_U64, 1, NULL, "rows of x"},
@@ -14,7 +20,11 @@ static const case_field fields[] = {
     {"k", CASE_U64, 64, NULL, "in features"},
     {"x", CASE_ENUM, LLMK_F16, case_dtype_names, "dtype of x"},
     {"w", CASE_ENUM, LLMK_FORMAT_F16, format_names, "format of the weights"},
-    {"group", CASE_U64, 0, NULL, "group size of w8; 0: one scale a row"},
+    {"group", CASE_U64, 0, NULL, "group size of formats with scales; 0: all of k"},
+    {"bits", CASE_U64, 4, NULL, "4 or 8, of GPTQ and compressed-tensors"},
+    {"scale", CASE_ENUM, LLMK_F16, case_dtype_names, "dtype of the scales of w4 and later formats"},
+    {"zeros", CASE_ENUM, LINEAR_ZEROS, zeros_names, "the zeros of w4 and later formats"},
+    {"order", CASE_ENUM, LINEAR_IN_ORDER, order_names, "g_idx of GPTQ and compressed-tensors"},
     {"y", CASE_ENUM, LLMK_F16, case_dtype_names, "dtype of y"},
     {"bias", CASE_ENUM, LLMK_DTYPE_NONE, case_dtype_names, "dtype of the bias"},
     {"residual", CASE_ENUM, LLMK_DTYPE_NONE, case_dtype_names, "dtype of the residual"},
@@ -95,6 +105,52 @@ static const case_entry entries[] = {
     {"m=65 n=129 k=1056 w=q4_1 y=f32 bias=bf16", CASE_QUICK},
     {"m=64 n=512 k=1024 w=q4_0", CASE_QUICK},
 
+    /* Four bits as checkpoints pack them. */
+    {"n=48 k=192 w=w4 group=128", CASE_QUICK},
+    {"n=67 k=511 w=w4 group=64 y=f32", CASE_QUICK},
+    {"n=33 k=1000 w=w4 group=40 scale=f32 zeros=none y=f32", CASE_QUICK},
+    {"m=70 n=70 k=1001 w=w4 group=7 scale=bf16 y=f32", CASE_QUICK},
+    {"m=8 n=130 k=4096 w=w4 group=128 bias=f16 residual=f16", CASE_QUICK},
+    {"n=48 k=192 w=gptq_v1 group=128", CASE_QUICK},
+    {"n=48 k=192 w=gptq_v2 group=64 y=f32", CASE_QUICK},
+    {"n=40 k=1000 w=gptq_v1 group=1000 zeros=none", CASE_QUICK},
+    {"n=56 k=1048 w=gptq_v1 y=f32", CASE_QUICK},
+    {"n=8 k=8 w=gptq_v2", CASE_QUICK},
+    {"m=8 n=72 k=1032 w=gptq_v1 group=32 order=act y=f32", CASE_QUICK},
+    {"n=72 k=1032 w=gptq_v2 group=128 order=act", CASE_QUICK},
+    {"m=66 n=72 k=520 w=gptq_v1 group=24 order=act y=f32", CASE_QUICK},
+    {"m=3 n=72 k=520 w=gptq_v2 group=64 order=uneven y=f32", CASE_QUICK},
+    {"m=66 n=40 k=264 w=gptq_v1 group=8 order=uneven zeros=none y=f32", CASE_QUICK},
+    {"n=48 k=192 w=gptq_v1 group=64 order=plain", CASE_QUICK},
+    {"n=48 k=192 w=gptq_v1 group=64 order=zero", CASE_QUICK},
+    {"n=48 k=192 w=gptq_v2 group=64 bits=8", CASE_QUICK},
+    {"m=9 n=48 k=196 w=gptq_v1 group=28 bits=8 order=act y=f32", CASE_QUICK},
+    {"m=5 n=48 k=188 w=gptq_v2 group=32 bits=8 order=uneven zeros=none y=f32", CASE_QUICK},
+    {"n=48 k=192 w=awq_gemm group=64", CASE_QUICK},
+    {"m=8 n=72 k=1029 w=awq_gemm group=128 y=f32", CASE_QUICK},
+    {"m=66 n=136 k=513 w=awq_gemm group=32 scale=bf16 y=f32", CASE_QUICK},
+    {"n=48 k=192 w=ct group=64 zeros=none", CASE_QUICK},
+    {"n=67 k=511 w=ct group=32 y=f32", CASE_QUICK},
+    {"m=66 n=33 k=516 w=ct group=48 zeros=i8 scale=bf16 y=f32", CASE_QUICK},
+    {"m=8 n=35 k=523 w=ct group=128 order=act y=f32", CASE_QUICK},
+    {"n=35 k=523 w=ct group=64 bits=8 zeros=i8 order=act y=f32", CASE_QUICK},
+    {"m=4 n=61 k=512 w=q4_k y=f32", CASE_QUICK},
+    {"n=131 k=4096 w=q4_k", CASE_QUICK},
+    {"m=70 n=70 k=768 w=q4_k y=f32 bias=f32", CASE_QUICK},
+    {"m=4 n=61 k=512 w=q6_k y=f32", CASE_QUICK},
+    {"n=131 k=4096 w=q6_k", CASE_QUICK},
+    {"m=70 n=70 k=768 w=q6_k y=f32", CASE_QUICK},
+    {"m=8 n=40 k=96 w=gptq_v1 group=32 order=act xgap=3 pad=1", CASE_QUICK},
+    {"m=6 n=40 k=96 w=gptq_v2 group=32 order=act transposed", CASE_QUICK},
+    {"m=70 n=40 k=100 w=ct group=32 order=uneven transposed rowpad=8", CASE_QUICK},
+    {"m=2 n=72 k=96 w=gptq_v1 group=32 rowpad=12 split=150", CASE_QUICK},
+    {"m=2 n=72 k=96 w=awq_gemm group=32 rowpad=12 split=150", CASE_QUICK},
+    {"m=2 n=37 k=96 w=ct group=1 split=400 order=act", CASE_QUICK},
+    {"m=33 n=40 k=64 x=f32 w=gptq_v1 group=16 order=act y=f32", CASE_QUICK},
+    {"n=40 k=64 x=bf16 w=awq_gemm group=32 y=bf16", CASE_QUICK},
+    {"n=0 k=64 w=gptq_v1 group=32", CASE_QUICK},
+    {"n=8 k=0 w=awq_gemm", CASE_QUICK},
+
     /* Types of x, y, bias and residual. */
     {"n=100 k=300 x=f32 w=f32 y=f32", CASE_QUICK},
     {"m=8 n=100 k=300 x=f32 w=f32 y=f32 bias=f32 residual=f32", CASE_QUICK},
@@ -151,6 +207,13 @@ static const case_entry entries[] = {
     {"m=512 n=4096 k=4096 w=bf16 x=bf16 y=bf16", CASE_FULL},
     {"m=1024 n=1024 k=1024 x=f32 w=f32 y=f32", CASE_FULL},
     {"n=28672 k=8192 w=q4_0", CASE_FULL},
+    {"n=28672 k=8192 w=w4 group=128", CASE_FULL},
+    {"m=8 n=11008 k=4096 w=gptq_v1 group=128", CASE_FULL},
+    {"m=16 n=4096 k=11008 w=gptq_v2 group=128 order=act", CASE_FULL},
+    {"m=64 n=4096 k=4096 w=awq_gemm group=128", CASE_FULL},
+    {"m=16 n=4096 k=4096 w=ct group=128 x=bf16 scale=bf16 y=bf16", CASE_FULL},
+    {"m=128 n=4096 k=4096 w=q4_k", CASE_FULL},
+    {"m=3 n=4096 k=4096 w=q6_k x=f32 y=f32", CASE_FULL},
     {"n=2880 k=2880 x=f32 w=f16", CASE_FULL},
     {"m=100 n=5125 k=511 x=f32 w=w8 group=100 y=bf16", CASE_FULL},
     {"m=5 n=769 k=3584 x=f32 w=q8_0", CASE_FULL},
@@ -178,6 +241,48 @@ static case_tensor *add_rows(case_run *run, const case_line *line, const char *n
     return t;
 }
 
+/* The format, shape and options of the weights. */
+static bool describe(case_run *run, const case_line *line, llmk_format format, linear_weights *w)
+{
+    const uint64_t n = case_u64(line, "n"), k = case_u64(line, "k"), bits = case_u64(line, "bits");
+    const linear_order order = (linear_order)case_u64(line, "order");
+    const linear_zeros zeros = (linear_zeros)case_u64(line, "zeros");
+    const bool tables = checkpoint_has_tables(format),
+               ct = format == LLMK_FORMAT_COMPRESSED_TENSORS;
+    const bool gptq = format == LLMK_FORMAT_GPTQ_V1 || format == LLMK_FORMAT_GPTQ_V2;
+    const bool k_quant = format == LLMK_FORMAT_GGUF_Q4_K || format == LLMK_FORMAT_GGUF_Q6_K;
+    const bool gguf = format >= LLMK_FORMAT_GGUF_Q8_0 && !tables;
+    const uint64_t k_step = k_quant ? 256 : gguf ? 32 : gptq && bits ? 32 / bits : 1;
+    if (k % k_step)
+        return case_refuse(run, "k is %llu; expected a multiple of %llu", (unsigned long long)k,
+                           (unsigned long long)k_step);
+    if (case_u64(line, "group") && format != LLMK_FORMAT_W8 && !tables)
+        return case_refuse(run, "group goes with w=w8 and formats with scales apart");
+    if (bits != 4 && (bits != 8 || !(gptq || ct)))
+        return case_refuse(run, "bits is %llu; expected 4, or 8 of GPTQ and compressed-tensors",
+                           (unsigned long long)bits);
+    if ((gptq || format == LLMK_FORMAT_AWQ_GEMM) && n % (32 / bits))
+        return case_refuse(run, "n fills no whole words");
+    if (order != LINEAR_IN_ORDER && !gptq && !ct)
+        return case_refuse(run, "order goes with GPTQ and compressed-tensors");
+    if (zeros != LINEAR_ZEROS && (!tables || (zeros == LINEAR_ZEROS_I8 && !ct)))
+        return case_refuse(run,
+                           "zeros goes with formats that have them, i8 with compressed-tensors");
+    const llmk_dtype scale = case_dtype(line, "scale");
+    if (scale != LLMK_F32 && scale != LLMK_F16 && scale != LLMK_BF16)
+        return case_refuse(run, "scale is no float type");
+    *w = (linear_weights){.format = format,
+                          .n = n,
+                          .k = k,
+                          .group = case_u64(line, "group"),
+                          .row_padding = case_u64(line, "rowpad"),
+                          .bits = tables ? (uint32_t)bits : 0,
+                          .scale_type = scale,
+                          .zeros_as = zeros,
+                          .order = order};
+    return true;
+}
+
 static bool prepare(case_run *run, const case_line *line, void *args_)
 {
     llmk_linear_args *args = args_;
@@ -188,10 +293,9 @@ static bool prepare(case_run *run, const case_line *line, void *args_)
     const llmk_dtype residual_type = case_dtype(line, "residual");
     if (!llmk_format_name(format))
         return case_refuse(run, "w is no weight format");
-    if (format >= LLMK_FORMAT_GGUF_Q8_0 && k % 32)
-        return case_refuse(run, "k is %llu; expected a multiple of 32", (unsigned long long)k);
-    if (case_u64(line, "group") && format != LLMK_FORMAT_W8)
-        return case_refuse(run, "group goes with w=w8");
+    linear_weights *w = case_alloc(run, sizeof *w);
+    if (!describe(run, line, format, w))
+        return false;
     if (batch && m % batch)
         return case_refuse(run, "batch does not divide m");
     if (case_flag(line, "transposed") && batch)
@@ -200,10 +304,11 @@ static bool prepare(case_run *run, const case_line *line, void *args_)
         (residual_type != y_type || case_u64(line, "rgap") != case_u64(line, "ygap")))
         return case_refuse(run, "inplace: y and the residual need the same dtype and gaps");
 
-    linear_weights *w = case_alloc(run, sizeof *w);
-    linear_weights_sizes(w, format, n, k, case_u64(line, "group"), case_u64(line, "rowpad"));
+    linear_weights_set_sizes(w);
     w->data = case_alloc(run, w->data_bytes);
     w->scales = case_alloc(run, w->scales_bytes);
+    w->zeros = w->zeros_bytes ? case_alloc(run, w->zeros_bytes) : NULL;
+    w->g_idx = w->g_idx_bytes ? case_alloc(run, w->g_idx_bytes) : NULL;
     memset(w->data, 0xa5, w->data_bytes);
     linear_weights_fill(w, 7);
     case_keep(run, w);
@@ -254,15 +359,7 @@ static bool prepare_set(case_run *run, const case_line *line, void *args_, size_
     llmk_linear_args *args = args_;
     const linear_weights *w = case_kept(run);
     const uint64_t split = case_u64(line, "split");
-    llmk_weights_desc desc = LLMK_INIT(llmk_weights_desc);
-    desc.format = w->format;
-    desc.n = w->n;
-    desc.k = w->k;
-    desc.group_size = w->group;
-    desc.row_bytes = w->row_bytes;
-    desc.data = (llmk_source){.host = w->data, .size = w->data_bytes};
-    if (w->format == LLMK_FORMAT_W8)
-        desc.scales = (llmk_source){.host = w->scales, .size = w->scales_bytes};
+    const llmk_weights_desc desc = linear_weights_describe(w);
     llmk_weights *weights = NULL;
     const llmk_status status =
         split ? llmk_weights_create_split(case_context(run), &desc, split, &weights)

@@ -2,6 +2,7 @@
 #include "reference/linear_reference.h"
 
 #include "cases/case_internal.h"
+#include "reference/checkpoint_reference.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -9,9 +10,14 @@
 
 /* ---- Weights ---- */
 
-static uint64_t blocks_of(uint64_t k)
+static uint64_t block_of(llmk_format format)
 {
-    return k / 32;
+    return format == LLMK_FORMAT_GGUF_Q4_K || format == LLMK_FORMAT_GGUF_Q6_K ? 256 : 32;
+}
+
+static uint64_t blocks_of(const linear_weights *w)
+{
+    return w->k / block_of(w->format);
 }
 
 static uint64_t groups_of(const linear_weights *w)
@@ -30,24 +36,66 @@ uint64_t linear_row_bytes(llmk_format format, uint64_t k)
     case LLMK_FORMAT_W8:
         return k;
     case LLMK_FORMAT_GGUF_Q8_0:
-        return 34 * blocks_of(k);
+        return k / 32 * 34;
     case LLMK_FORMAT_GGUF_Q4_0:
-        return 18 * blocks_of(k);
+        return k / 32 * 18;
     case LLMK_FORMAT_GGUF_Q4_1:
-        return 20 * blocks_of(k);
+        return k / 32 * 20;
+    case LLMK_FORMAT_GGUF_Q4_K:
+        return k / 256 * 144;
+    case LLMK_FORMAT_GGUF_Q6_K:
+        return k / 256 * 210;
     default:
         return 0;
     }
 }
 
+void linear_weights_set_sizes(linear_weights *w)
+{
+    if (checkpoint_has_tables(w->format)) {
+        checkpoint_sizes(w);
+        return;
+    }
+    const uint64_t packed = linear_row_bytes(w->format, w->k);
+    w->row_bytes = packed + w->row_padding;
+    w->data_bytes = w->n && packed ? (w->n - 1) * w->row_bytes + packed : 0;
+    w->scale_type = LLMK_F32;
+    if (w->format == LLMK_FORMAT_W8 && w->k)
+        w->scales_bytes = w->n * groups_of(w) * sizeof(float);
+}
+
 void linear_weights_sizes(linear_weights *w, llmk_format format, uint64_t n, uint64_t k,
                           uint64_t group, uint64_t row_padding)
 {
-    const uint64_t packed = linear_row_bytes(format, k);
-    *w = (linear_weights){.format = format, .n = n, .k = k, .group = group};
-    w->row_bytes = packed + row_padding;
-    w->data_bytes = n && packed ? (n - 1) * w->row_bytes + packed : 0;
-    w->scales_bytes = format == LLMK_FORMAT_W8 && k ? n * groups_of(w) * sizeof(float) : 0;
+    *w = (linear_weights){
+        .format = format, .n = n, .k = k, .group = group, .row_padding = row_padding};
+    linear_weights_set_sizes(w);
+}
+
+llmk_weights_desc linear_weights_describe(const linear_weights *w)
+{
+    llmk_weights_desc d = LLMK_INIT(llmk_weights_desc);
+    d.format = w->format;
+    d.n = w->n;
+    d.k = w->k;
+    d.group_size = w->group;
+    d.row_bytes = w->row_bytes;
+    d.data = (llmk_source){.host = w->data, .size = w->data_bytes};
+    if (w->scales_bytes) {
+        d.scales = (llmk_source){.host = w->scales, .size = w->scales_bytes};
+        d.scale_dtype = w->scale_type;
+    }
+    if (w->zeros_bytes)
+        d.zeros = (llmk_source){.host = w->zeros, .size = w->zeros_bytes};
+    if (w->g_idx_bytes)
+        d.g_idx = (llmk_source){.host = w->g_idx, .size = w->g_idx_bytes};
+    if (w->zeros_as == LINEAR_ZEROS_I8)
+        d.zero_dtype = LLMK_I8;
+    if (w->zeros_as == LINEAR_SYMMETRIC && checkpoint_has_tables(w->format))
+        d.flags = LLMK_WEIGHTS_SYMMETRIC;
+    if (w->bits == 8)
+        d.bits = 8;
+    return d;
 }
 
 static uint64_t mix(uint64_t v)
@@ -74,6 +122,18 @@ static double largest(const double *v, uint64_t count, bool with_sign)
 static double clamp_round(double v, double low, double high)
 {
     return fmin(fmax(rint(v), low), high);
+}
+
+/* K-quants of random content: scales, minimums and codes take all their values. */
+static void fill_k_block(llmk_format format, const double *v, uint8_t *block)
+{
+    const uint64_t bytes = linear_row_bytes(format, 256);
+    for (uint64_t i = 0; i < bytes; i++)
+        block[i] = (uint8_t)(mix((uint64_t)(v[i % 256] * 0x1p50) + i) & 255);
+    const double d = (1 + fabs(v[0])) / 4096;
+    case_encode(LLMK_F16, block, format == LLMK_FORMAT_GGUF_Q4_K ? 0 : 104, d);
+    if (format == LLMK_FORMAT_GGUF_Q4_K)
+        case_encode(LLMK_F16, block, 1, (1 + v[1]) / 512);
 }
 
 /* GGUF's own quantisers: d from the value of largest magnitude, which gets the code -8 in Q4_0. */
@@ -110,7 +170,7 @@ static void fill_w8_row(const linear_weights *w, uint64_t row, const double *v, 
     const uint64_t size = w->group ? w->group : w->k;
     for (uint64_t g = 0; g < groups_of(w); g++) {
         const uint64_t first = g * size, count = w->k - first < size ? w->k - first : size;
-        float *scale = &w->scales[row * groups_of(w) + g];
+        float *scale = (float *)w->scales + row * groups_of(w) + g;
         *scale = (float)(largest(v + first, count, false) / 127);
         for (uint64_t i = first; i < first + count; i++)
             bytes[i] = (uint8_t)(int8_t)clamp_round(v[i] / (double)*scale, -127, 127);
@@ -119,6 +179,10 @@ static void fill_w8_row(const linear_weights *w, uint64_t row, const double *v, 
 
 void linear_weights_fill(const linear_weights *w, uint32_t seed)
 {
+    if (checkpoint_has_tables(w->format)) {
+        checkpoint_fill(w, seed);
+        return;
+    }
     double *v = malloc((w->k + 1) * sizeof *v);
     for (uint64_t row = 0; v && w->k && row < w->n; row++) {
         uint8_t *bytes = w->data + row * w->row_bytes;
@@ -135,8 +199,10 @@ void linear_weights_fill(const linear_weights *w, uint32_t seed)
             fill_w8_row(w, row, v, bytes);
             break;
         default:
-            for (uint64_t b = 0; b < blocks_of(w->k); b++)
-                fill_block(w->format, v + 32 * b, bytes + b * linear_row_bytes(w->format, 32));
+            for (uint64_t b = 0; b < blocks_of(w); b++)
+                (block_of(w->format) == 256 ? fill_k_block : fill_block)(
+                    w->format, v + block_of(w->format) * b,
+                    bytes + b * linear_row_bytes(w->format, block_of(w->format)));
         }
     }
     free(v);
@@ -162,18 +228,72 @@ static void read_block(llmk_format format, const uint8_t *block, double *value, 
     }
 }
 
+/* The scales and minimums of Q4_K, 6 bits each: of groups 0 to 3 the low bits of bytes 0 to 7, of 4
+ * to 7 the nibbles of bytes 8 to 11 under the high bits of bytes 0 to 7. */
+static void read_q4_k(const uint8_t *block, double *value, double *magnitude)
+{
+    const double d = case_decode(LLMK_F16, block, 0), m = case_decode(LLMK_F16, block, 1);
+    const uint8_t *packed = block + 4, *codes = block + 16;
+    for (int g = 0; g < 8; g++) {
+        int scale = packed[g % 4] & 63, minimum = packed[g % 4 + 4] & 63;
+        if (g >= 4) {
+            scale = (packed[g + 4] & 15) | (packed[g - 4] >> 6) << 4;
+            minimum = packed[g + 4] >> 4 | (packed[g] >> 6) << 4;
+        }
+        for (int l = 0; l < 32; l++) {
+            const int q = g % 2 ? codes[g / 2 * 32 + l] >> 4 : codes[g / 2 * 32 + l] & 15;
+            value[32 * g + l] = d * scale * q - m * minimum;
+            magnitude[32 * g + l] = fabs(d * scale * q) + fabs(m * minimum);
+        }
+    }
+}
+
+/* Of each half, 128 weights: 64 bytes of low nibbles, 32 of pairs of high bits. */
+static void read_q6_k(const uint8_t *block, double *value, double *magnitude)
+{
+    const double d = case_decode(LLMK_F16, block, 104);
+    for (int half = 0; half < 2; half++)
+        for (int l = 0; l < 32; l++) {
+            const uint8_t *low = block + 64 * half + l;
+            const int high = block[128 + 32 * half + l];
+            const int q[4] = {
+                (low[0] & 15) | (high & 3) << 4, (low[32] & 15) | (high >> 2 & 3) << 4,
+                low[0] >> 4 | (high >> 4 & 3) << 4, low[32] >> 4 | (high >> 6 & 3) << 4};
+            for (int part = 0; part < 4; part++) {
+                const int i = 128 * half + 32 * part + l;
+                value[i] = d * (int8_t)block[192 + i / 16] * (q[part] - 32);
+                magnitude[i] = fabs(value[i]);
+            }
+        }
+}
+
 void linear_weights_row(const linear_weights *w, uint64_t row, double *value, double *magnitude)
 {
     const uint8_t *bytes = w->data + row * w->row_bytes;
+    if (checkpoint_has_tables(w->format)) {
+        checkpoint_row(w, row, value);
+        for (uint64_t i = 0; i < w->k; i++)
+            magnitude[i] = fabs(value[i]);
+        return;
+    }
     if (w->format >= LLMK_FORMAT_GGUF_Q8_0) {
-        for (uint64_t b = 0; b < blocks_of(w->k); b++)
-            read_block(w->format, bytes + b * linear_row_bytes(w->format, 32), value + 32 * b,
-                       magnitude + 32 * b);
+        const uint64_t size = block_of(w->format);
+        for (uint64_t b = 0; b < blocks_of(w); b++) {
+            const uint8_t *block = bytes + b * linear_row_bytes(w->format, size);
+            double *v = value + size * b, *m = magnitude + size * b;
+            if (w->format == LLMK_FORMAT_GGUF_Q4_K)
+                read_q4_k(block, v, m);
+            else if (w->format == LLMK_FORMAT_GGUF_Q6_K)
+                read_q6_k(block, v, m);
+            else
+                read_block(w->format, block, v, m);
+        }
         return;
     }
     for (uint64_t i = 0; i < w->k; i++) {
         if (w->format == LLMK_FORMAT_W8)
-            value[i] = (double)w->scales[row * groups_of(w) + (w->group ? i / w->group : 0)] *
+            value[i] = (double)((const float *)
+                                    w->scales)[row * groups_of(w) + (w->group ? i / w->group : 0)] *
                        (int8_t)bytes[i];
         else
             value[i] = case_decode((llmk_dtype)w->format, bytes, i);

@@ -7,22 +7,48 @@
 
 #include <llmk/llmk.h>
 
+/* Options of formats with tensors of their own for scales and zeros. */
+typedef enum linear_zeros {
+    LINEAR_ZEROS = 0, /* as the format packs them */
+    LINEAR_SYMMETRIC, /* none */
+    LINEAR_ZEROS_I8   /* compressed-tensors, not packed */
+} linear_zeros;
+
+typedef enum linear_order {
+    LINEAR_IN_ORDER = 0, /* no g_idx */
+    LINEAR_ACT_ORDER,    /* groups of their size, shuffled */
+    LINEAR_UNEVEN,       /* groups of any sizes */
+    LINEAR_ORDER_PLAIN,  /* g_idx says k / group */
+    LINEAR_ORDER_ZERO    /* g_idx is all zero, which says nothing */
+} linear_order;
+
 /* W [n, k] as a checkpoint holds it. */
 typedef struct linear_weights {
     llmk_format format;
     uint64_t n, k;
-    uint64_t group;     /* LLMK_FORMAT_W8; 0: one scale a row */
+    uint64_t group;     /* 0: all of K */
     uint64_t row_bytes; /* distance of two rows of data */
-    uint64_t data_bytes, scales_bytes;
+    uint64_t row_padding;
+    uint32_t bits; /* of formats of 4 or 8; 0: 4 */
+    llmk_dtype scale_type;
+    linear_zeros zeros_as;
+    linear_order order;
+    uint64_t data_bytes, scales_bytes, zeros_bytes, g_idx_bytes;
     uint8_t *data;
-    float *scales; /* [n, ceil(k / group)] */
+    void *scales; /* LLMK_FORMAT_W8: f32 [n, ceil(k / group)] */
+    uint8_t *zeros;
+    uint32_t *g_idx;
 } linear_weights;
 
-/* Bytes of a packed row. */
+/* Bytes of a packed row of formats that have rows. */
 uint64_t linear_row_bytes(llmk_format format, uint64_t k);
-/* Sets the sizes; data and scales are the caller's to provide, data filled with anything. */
+/* Sets the sizes from the format, the shape and the options; data and the others are the caller's
+ * to provide, data filled with anything. */
+void linear_weights_set_sizes(linear_weights *w);
 void linear_weights_sizes(linear_weights *w, llmk_format format, uint64_t n, uint64_t k,
                           uint64_t group, uint64_t row_padding);
+/* What llmk_weights_create takes. */
+llmk_weights_desc linear_weights_describe(const linear_weights *w);
 /* Seeded weights uniform in [-1, 1], quantised. Padding between rows is left as it is. */
 void linear_weights_fill(const linear_weights *w, uint32_t seed);
 /* value[k]: the weights of a row. magnitude[k]: the sum of the magnitudes of their terms, which

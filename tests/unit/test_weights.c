@@ -192,7 +192,7 @@ static void test_bits(void **state)
                 switch (all_formats[i]) {
                 case LLMK_FORMAT_W8:
                     assert_int_equal(data[j], block[j]);
-                    assert_memory_equal(scale, &source.scales[row], 4);
+                    assert_memory_equal(scale, (const float *)source.scales + row, 4);
                     break;
                 case LLMK_FORMAT_GGUF_Q8_0:
                     block += j / 32 * 34;
