@@ -59,6 +59,38 @@ static float load_f16(const unsigned char *p)
     return llmk_f16_to_f32(llmk_load_u16(p));
 }
 
+/* 256 weights in groups of 32; w = d * scale * q - m * minimum. */
+static void dequantise_q4_k(const unsigned char *p, float *weights)
+{
+    const float d = load_f16(p);
+    const float m = load_f16(p + 2);
+    const unsigned char *s = p + 4; /* scales and minimums, 6 bits each */
+    for (size_t g = 0; g < 8; g++) {
+        const int scale = g < 4 ? s[g] & 63 : (s[g + 4] & 15) | (s[g - 4] >> 6) << 4;
+        const int minimum = g < 4 ? s[g + 4] & 63 : s[g + 4] >> 4 | (s[g] >> 6) << 4;
+        const float ds = d * (float)scale;
+        const float ms = m * (float)minimum;
+        for (size_t j = 0; j < 32; j++) {
+            const unsigned char byte = p[16 + g / 2 * 32 + j];
+            weights[g * 32 + j] = ds * (float)(g % 2 ? byte >> 4 : byte & 15) - ms;
+        }
+    }
+}
+
+/* 256 weights in groups of 16; w = d * scale * (q - 32). */
+static void dequantise_q6_k(const unsigned char *p, float *weights)
+{
+    const float d = load_f16(p + 208);
+    for (size_t i = 0; i < 256; i++) {
+        const size_t half = i / 128;
+        const size_t part = i % 128 / 32;
+        const int low = p[64 * half + 32 * (part & 1) + i % 32] >> (part / 2 * 4) & 15;
+        const int high = p[128 + 32 * half + i % 32] >> (2 * part) & 3;
+        const int scale = p[192 + i / 16] < 128 ? p[192 + i / 16] : p[192 + i / 16] - 256;
+        weights[i] = d * (float)scale * (float)((low | high << 4) - 32);
+    }
+}
+
 bool llmk_gguf_dequantise(uint32_t type, const void *packed, size_t elements, float *weights)
 {
     const unsigned char *p = packed;
@@ -104,6 +136,14 @@ bool llmk_gguf_dequantise(uint32_t type, const void *packed, size_t elements, fl
                 weights[i + j + BLOCK / 2] = d * (float)(p[4 + j] >> 4) + m;
             }
         }
+        return true;
+    case LLMK_GGUF_Q4_K:
+        for (size_t i = 0; i < elements; i += 256, p += 144)
+            dequantise_q4_k(p, weights + i);
+        return true;
+    case LLMK_GGUF_Q6_K:
+        for (size_t i = 0; i < elements; i += 256, p += 210)
+            dequantise_q6_k(p, weights + i);
         return true;
     default:
         return false;
