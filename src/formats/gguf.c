@@ -2,18 +2,14 @@
 
 #include "core/half.h"
 #include "formats/bytes.h"
-#include "formats/gguf_error.h"
+#include "formats/mapped_file.h"
+#include "formats/report.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* Far above what real files hold, and low enough that a hostile one costs little. */
 enum {
@@ -33,7 +29,7 @@ enum { MIN_PAIR_BYTES = 8 + 1 + 4 + 1, MIN_TENSOR_BYTES = 8 + 1 + 4 + 8 + 4 + 8 
 struct llmk_gguf {
     const unsigned char *bytes;
     size_t size;
-    void *map; /* what close unmaps, or NULL */
+    llmk_mapped_file file; /* what close unmaps */
     uint32_t version;
     uint32_t alignment;
     llmk_gguf_pair *pairs;
@@ -54,7 +50,7 @@ struct cursor {
     size_t error_size;
 };
 
-#define FAIL(cursor, ...) llmk_gguf_fail((cursor)->error, (cursor)->error_size, __VA_ARGS__)
+#define FAIL(cursor, ...) llmk_format_fail((cursor)->error, (cursor)->error_size, __VA_ARGS__)
 
 static size_t remaining(const struct cursor *c)
 {
@@ -431,7 +427,7 @@ static bool take_tensors(struct cursor *c, llmk_gguf *gguf, size_t count)
     uint64_t *offsets = calloc(count, sizeof *offsets);
     bool ok = gguf->tensors && gguf->tensors_by_name && offsets;
     if (!ok)
-        llmk_gguf_report(c->error, c->error_size, "No memory for %zu tensors.", count);
+        llmk_format_report(c->error, c->error_size, "No memory for %zu tensors.", count);
 
     for (size_t i = 0; ok && i < count; i++) {
         gguf->tensors_by_name[i] = &gguf->tensors[i];
@@ -490,32 +486,15 @@ bool llmk_gguf_open_memory(const void *bytes, size_t size, llmk_gguf **out, char
 
 bool llmk_gguf_open(const char *path, llmk_gguf **out, char *error, size_t error_size)
 {
-    struct stat status;
-    void *map = MAP_FAILED;
-    size_t size = 0;
+    llmk_mapped_file file;
     *out = NULL;
-    const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not block us */
-    if (file < 0 || fstat(file, &status) != 0) {
-        llmk_gguf_report(error, error_size, "%s cannot be opened: %s.", path, strerror(errno));
-    } else if (!S_ISREG(status.st_mode) || status.st_size <= 0) {
-        llmk_gguf_report(error, error_size, "%s is not a regular file with content.", path);
-    } else if ((uint64_t)status.st_size > SIZE_MAX) {
-        llmk_gguf_report(error, error_size, "%s is too large to map.", path);
-    } else {
-        size = (size_t)status.st_size;
-        map = mmap(NULL, size, PROT_READ, MAP_PRIVATE, file, 0);
-        if (map == MAP_FAILED)
-            llmk_gguf_report(error, error_size, "%s cannot be mapped: %s.", path, strerror(errno));
-    }
-    if (file >= 0)
-        (void)close(file);
-    if (map == MAP_FAILED)
+    if (!llmk_map_file(path, &file, error, error_size))
         return false;
-    if (!llmk_gguf_open_memory(map, size, out, error, error_size)) {
-        (void)munmap(map, size);
+    if (!llmk_gguf_open_memory(file.bytes, file.size, out, error, error_size)) {
+        llmk_unmap_file(&file);
         return false;
     }
-    (*out)->map = map;
+    (*out)->file = file;
     return true;
 }
 
@@ -531,8 +510,7 @@ void llmk_gguf_close(llmk_gguf *gguf)
     free(gguf->pairs_by_key);
     free(gguf->tensors);
     free(gguf->tensors_by_name);
-    if (gguf->map)
-        (void)munmap(gguf->map, gguf->size);
+    llmk_unmap_file(&gguf->file);
     free(gguf);
 }
 
@@ -682,14 +660,14 @@ const llmk_gguf_tensor *llmk_gguf_find_tensor(const llmk_gguf *gguf, const char 
         found = bsearch(&pointer, gguf->tensors_by_name, gguf->tensor_count,
                         sizeof(llmk_gguf_tensor *), compare_names);
     if (!found) {
-        llmk_gguf_report(error, error_size, "The file has no tensor %s (it has %zu tensors).", name,
-                         gguf->tensor_count);
+        llmk_format_report(error, error_size, "The file has no tensor %s (it has %zu tensors).",
+                           name, gguf->tensor_count);
         return NULL;
     }
     if (!(*found)->data) {
-        llmk_gguf_report(error, error_size,
-                         "Tensor %s is of type %" PRIu32 ", which this reader does not know.", name,
-                         (*found)->type);
+        llmk_format_report(error, error_size,
+                           "Tensor %s is of type %" PRIu32 ", which this reader does not know.",
+                           name, (*found)->type);
         return NULL;
     }
     return *found;

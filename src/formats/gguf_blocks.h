@@ -52,13 +52,14 @@ const llmk_gguf_type_info *llmk_gguf_type_named(const char *name); /* "Q4_0"; ca
 bool llmk_gguf_packed_bytes(uint32_t type, uint64_t elements, size_t *bytes);
 
 /* Packed weights to float: F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q4_K, Q6_K. Everything is exact but
- * Q4_1's and Q4_K's final addition and Q6_K's product. False, with nothing written, for another type or a partial block. */
+ * Q4_1's and Q4_K's final addition and Q6_K's product. False, with nothing written, for another
+ * type or a partial block. */
 bool llmk_gguf_dequantise(uint32_t type, const void *packed, size_t elements, float *weights);
 
-/* Float to packed weights, the same types without K-quants. Blocks are those of the reference quantisers of the
- * format: absolute maximum (Q8_0, Q4_0) or range (Q4_1), round to nearest. False, with `packed`
- * undefined, for another type, a partial block, or when a block holds a value that is not finite or
- * needs a scale beyond f16. */
+/* Float to packed weights, the same types without K-quants. Blocks are those of the reference
+ * quantisers of the format: absolute maximum (Q8_0, Q4_0) or range (Q4_1), round to nearest. False,
+ * with `packed` undefined, for another type, a partial block, or when a block holds a value that is
+ * not finite or needs a scale beyond f16. */
 bool llmk_gguf_quantise(uint32_t type, const float *weights, size_t elements, void *packed);
 
 #endif

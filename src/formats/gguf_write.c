@@ -2,127 +2,63 @@
 
 #include "core/half.h"
 #include "formats/bytes.h"
-#include "formats/gguf_error.h"
+#include "formats/new_file.h"
+#include "formats/report.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum { DEFAULT_ALIGNMENT = 32, LARGE_ARRAY_BYTES = 4096, MAX_BLOCKS = 4096 };
 
-/* ---- A file under a temporary name; the first failure sticks, and is reported at the end ---- */
-
-struct writer {
-    FILE *stream;
-    char *temporary;
-    uint64_t at;
-    int failure; /* an errno, 0 while all is well */
-};
-
-static bool writer_open(struct writer *w, const char *path, char *error, size_t error_size)
+static bool readable(const char *path, char *error, size_t error_size)
 {
-    const size_t room = strlen(path) + 48;
-    memset(w, 0, sizeof *w);
-    w->temporary = malloc(room);
-    if (!w->temporary)
-        return llmk_gguf_fail(error, error_size, "No memory for a path.");
-
-    int file = -1;
-    for (int attempt = 0; file < 0 && attempt < 100; attempt++) {
-        (void)snprintf(w->temporary, room, "%s.%ld-%d.tmp", path, (long)getpid(), attempt);
-        file = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (file < 0 && errno != EEXIST)
-            break;
-    }
-    if (file >= 0) {
-        w->stream = fdopen(file, "wb");
-        if (w->stream)
-            return true;
-        (void)close(file);
-        (void)unlink(w->temporary);
-    }
-    llmk_gguf_report(error, error_size, "%s cannot be created: %s.", w->temporary, strerror(errno));
-    free(w->temporary);
-    return false;
+    llmk_gguf *written = NULL;
+    const bool ok = llmk_gguf_open(path, &written, error, error_size);
+    llmk_gguf_close(written);
+    return ok;
 }
 
-static void put(struct writer *w, const void *bytes, size_t size)
-{
-    if (!w->failure && size && fwrite(bytes, 1, size, w->stream) != size)
-        w->failure = errno ? errno : EIO;
-    w->at += size;
-}
-
-static void put_u32(struct writer *w, uint32_t value)
+static void put_u32(llmk_new_file *w, uint32_t value)
 {
     unsigned char bytes[4];
     llmk_store_u32(bytes, value);
-    put(w, bytes, sizeof bytes);
+    llmk_new_file_put(w, bytes, sizeof bytes);
 }
 
-static void put_u64(struct writer *w, uint64_t value)
+static void put_u64(llmk_new_file *w, uint64_t value)
 {
     unsigned char bytes[8];
     llmk_store_u64(bytes, value);
-    put(w, bytes, sizeof bytes);
+    llmk_new_file_put(w, bytes, sizeof bytes);
 }
 
-static void put_string(struct writer *w, const char *string)
+static void put_string(llmk_new_file *w, const char *string)
 {
     put_u64(w, strlen(string));
-    put(w, string, strlen(string));
+    llmk_new_file_put(w, string, strlen(string));
 }
 
-static void pad(struct writer *w, uint32_t alignment)
+static void pad(llmk_new_file *w, uint32_t alignment)
 {
     static const unsigned char zeros[256];
     for (uint64_t left = -w->at & (alignment - 1); left;) {
         const size_t part = left < sizeof zeros ? (size_t)left : sizeof zeros;
-        put(w, zeros, part);
+        llmk_new_file_put(w, zeros, part);
         left -= part;
     }
 }
 
-/* Ends the file: to disk, read back, renamed; or removed. `ok` is false when the caller has failed
- * (and said why). */
-static bool writer_close(struct writer *w, bool ok, const char *path, char *error,
-                         size_t error_size)
+static void put_header(llmk_new_file *w, uint64_t tensors, uint64_t pairs)
 {
-    if (!w->failure && (fflush(w->stream) != 0 || fsync(fileno(w->stream)) != 0))
-        w->failure = errno;
-    if (fclose(w->stream) != 0 && !w->failure)
-        w->failure = errno;
-    if (ok && w->failure)
-        ok = llmk_gguf_fail(error, error_size, "%s cannot be written: %s.", w->temporary,
-                            strerror(w->failure));
-    if (ok) {
-        llmk_gguf *written = NULL;
-        ok = llmk_gguf_open(w->temporary, &written, error, error_size);
-        llmk_gguf_close(written);
-    }
-    if (ok && rename(w->temporary, path) != 0)
-        ok = llmk_gguf_fail(error, error_size, "%s cannot be renamed to %s: %s.", w->temporary,
-                            path, strerror(errno));
-    if (!ok)
-        (void)unlink(w->temporary);
-    free(w->temporary);
-    return ok;
-}
-
-static void put_header(struct writer *w, uint64_t tensors, uint64_t pairs)
-{
-    put(w, "GGUF", 4);
+    llmk_new_file_put(w, "GGUF", 4);
     put_u32(w, 3);
     put_u64(w, tensors);
     put_u64(w, pairs);
 }
 
-static void put_tensor_info(struct writer *w, const llmk_gguf_tensor *tensor, uint64_t offset)
+static void put_tensor_info(llmk_new_file *w, const llmk_gguf_tensor *tensor, uint64_t offset)
 {
     put_string(w, tensor->name);
     put_u32(w, tensor->n_dims);
@@ -133,7 +69,7 @@ static void put_tensor_info(struct writer *w, const llmk_gguf_tensor *tensor, ui
 }
 
 /* The table of tensors, packed one after the other at the alignment. */
-static void put_tensor_infos(struct writer *w, const llmk_gguf_tensor *tensors, size_t count,
+static void put_tensor_infos(llmk_new_file *w, const llmk_gguf_tensor *tensors, size_t count,
                              uint32_t alignment)
 {
     uint64_t offset = 0;
@@ -163,9 +99,9 @@ static bool cut(const llmk_gguf *source, const llmk_gguf_slice *slice, llmk_gguf
     if (slice->row_limit == 0)
         return true;
     if (tensor->n_dims != 2)
-        return llmk_gguf_fail(error, error_size,
-                              "Tensor %s has %" PRIu32 " dimensions; rows are cut from 2.",
-                              tensor->name, tensor->n_dims);
+        return llmk_format_fail(error, error_size,
+                                "Tensor %s has %" PRIu32 " dimensions; rows are cut from 2.",
+                                tensor->name, tensor->n_dims);
     if (slice->row_limit < tensor->dims[1]) {
         tensor->bytes = tensor->bytes / (size_t)tensor->dims[1] * (size_t)slice->row_limit;
         tensor->dims[1] = slice->row_limit;
@@ -173,7 +109,7 @@ static bool cut(const llmk_gguf *source, const llmk_gguf_slice *slice, llmk_gguf
     return true;
 }
 
-static void put_slice(struct writer *w, const llmk_gguf *source, const llmk_gguf_tensor *tensors,
+static void put_slice(llmk_new_file *w, const llmk_gguf *source, const llmk_gguf_tensor *tensors,
                       size_t count)
 {
     const uint32_t alignment = llmk_gguf_alignment(source); /* its pair is copied with the others */
@@ -186,11 +122,11 @@ static void put_slice(struct writer *w, const llmk_gguf *source, const llmk_gguf
     for (size_t i = 0; i < pairs; i++) {
         const llmk_gguf_pair *pair = llmk_gguf_pair_at(source, i);
         if (!is_large_tokenizer_array(pair))
-            put(w, pair->raw, pair->raw_bytes);
+            llmk_new_file_put(w, pair->raw, pair->raw_bytes);
     }
     put_tensor_infos(w, tensors, count, alignment);
     for (size_t i = 0; i < count; i++) {
-        put(w, tensors[i].data, tensors[i].bytes);
+        llmk_new_file_put(w, tensors[i].data, tensors[i].bytes);
         pad(w, alignment);
     }
 }
@@ -198,17 +134,17 @@ static void put_slice(struct writer *w, const llmk_gguf *source, const llmk_gguf
 bool llmk_gguf_write_slice(const llmk_gguf *source, const llmk_gguf_slice *slices, size_t count,
                            const char *path, char *error, size_t error_size)
 {
-    struct writer w;
+    llmk_new_file w;
     llmk_gguf_tensor *tensors = calloc(count ? count : 1, sizeof *tensors);
     if (!tensors)
-        return llmk_gguf_fail(error, error_size, "No memory for %zu tensors.", count);
+        return llmk_format_fail(error, error_size, "No memory for %zu tensors.", count);
 
     bool ok = true;
     for (size_t i = 0; ok && i < count; i++)
         ok = cut(source, &slices[i], &tensors[i], error, error_size);
-    if (ok && (ok = writer_open(&w, path, error, error_size))) {
+    if (ok && (ok = llmk_new_file_open(&w, path, error, error_size))) {
         put_slice(&w, source, tensors, count);
-        ok = writer_close(&w, true, path, error, error_size);
+        ok = llmk_new_file_close(&w, true, path, readable, error, error_size);
     }
     free(tensors);
     return ok;
@@ -266,11 +202,11 @@ static bool add(struct synthetic *s, const char *name, uint32_t type, uint32_t c
     const llmk_gguf_type_info *info = llmk_gguf_type_of(type);
     size_t row_bytes;
     if (!info || !llmk_gguf_packed_bytes(type, columns, &row_bytes))
-        return llmk_gguf_fail(error, error_size,
-                              "%s: rows of %" PRIu32 " weights cannot be of type %s.", name,
-                              columns, info ? info->name : "unknown");
+        return llmk_format_fail(error, error_size,
+                                "%s: rows of %" PRIu32 " weights cannot be of type %s.", name,
+                                columns, info ? info->name : "unknown");
     if (row_bytes > SIZE_MAX / 2 / tensor->dims[1])
-        return llmk_gguf_fail(error, error_size, "%s is too large.", name);
+        return llmk_format_fail(error, error_size, "%s is too large.", name);
     tensor->bytes = row_bytes * (size_t)tensor->dims[1];
     return true;
 }
@@ -298,21 +234,21 @@ static bool plan(struct synthetic *s, const llmk_gguf_synthetic *m, char *error,
     return true;
 }
 
-static void put_u32_pair(struct writer *w, const char *key, uint32_t value)
+static void put_u32_pair(llmk_new_file *w, const char *key, uint32_t value)
 {
     put_string(w, key);
     put_u32(w, LLMK_GGUF_VALUE_U32);
     put_u32(w, value);
 }
 
-static void put_string_pair(struct writer *w, const char *key, const char *value)
+static void put_string_pair(llmk_new_file *w, const char *key, const char *value)
 {
     put_string(w, key);
     put_u32(w, LLMK_GGUF_VALUE_STRING);
     put_string(w, value);
 }
 
-static bool put_random_tensor(struct writer *w, const llmk_gguf_tensor *tensor, uint64_t seed,
+static bool put_random_tensor(llmk_new_file *w, const llmk_gguf_tensor *tensor, uint64_t seed,
                               char *error, size_t error_size)
 {
     const size_t columns = (size_t)tensor->dims[0];
@@ -323,7 +259,7 @@ static bool put_random_tensor(struct writer *w, const llmk_gguf_tensor *tensor, 
     unsigned char *packed = malloc(row_bytes);
     bool ok = row && packed;
     if (!ok)
-        llmk_gguf_report(error, error_size, "No memory for a row of %zu weights.", columns);
+        llmk_format_report(error, error_size, "No memory for a row of %zu weights.", columns);
 
     uint64_t state = tensor_seed(seed, tensor->name);
     for (uint64_t i = 0; ok && i < tensor->dims[1]; i++) {
@@ -333,10 +269,10 @@ static bool put_random_tensor(struct writer *w, const llmk_gguf_tensor *tensor, 
         }
         ok = llmk_gguf_quantise(tensor->type, row, columns, packed);
         if (ok)
-            put(w, packed, row_bytes);
+            llmk_new_file_put(w, packed, row_bytes);
         else
-            llmk_gguf_report(error, error_size, "%s: type %s cannot be generated.", tensor->name,
-                             llmk_gguf_type_of(tensor->type)->name);
+            llmk_format_report(error, error_size, "%s: type %s cannot be generated.", tensor->name,
+                               llmk_gguf_type_of(tensor->type)->name);
     }
     pad(w, DEFAULT_ALIGNMENT);
     free(row);
@@ -344,7 +280,7 @@ static bool put_random_tensor(struct writer *w, const llmk_gguf_tensor *tensor, 
     return ok;
 }
 
-static bool put_synthetic(struct writer *w, const struct synthetic *s, const llmk_gguf_synthetic *m,
+static bool put_synthetic(llmk_new_file *w, const struct synthetic *s, const llmk_gguf_synthetic *m,
                           char *error, size_t error_size)
 {
     put_header(w, s->count, 7);
@@ -367,10 +303,10 @@ static bool put_synthetic(struct writer *w, const struct synthetic *s, const llm
 bool llmk_gguf_write_synthetic(const llmk_gguf_synthetic *model, const char *path, char *error,
                                size_t error_size)
 {
-    struct writer w;
+    llmk_new_file w;
     if (!model->hidden || !model->intermediate || !model->rows || !model->blocks ||
         model->blocks > MAX_BLOCKS)
-        return llmk_gguf_fail(
+        return llmk_format_fail(
             error, error_size,
             "A model of hidden %" PRIu32 ", intermediate %" PRIu32 ", rows %" PRIu32
             ", blocks %" PRIu32 "; expected all positive and at most %d blocks.",
@@ -381,11 +317,12 @@ bool llmk_gguf_write_synthetic(const llmk_gguf_synthetic *model, const char *pat
                           .names = calloc(most, sizeof *s.names)};
     bool ok = s.tensors && s.names;
     if (!ok)
-        llmk_gguf_report(error, error_size, "No memory for %zu tensors.", most);
-    ok = ok && plan(&s, model, error, error_size) && writer_open(&w, path, error, error_size);
+        llmk_format_report(error, error_size, "No memory for %zu tensors.", most);
+    ok =
+        ok && plan(&s, model, error, error_size) && llmk_new_file_open(&w, path, error, error_size);
     if (ok) {
         ok = put_synthetic(&w, &s, model, error, error_size);
-        ok = writer_close(&w, ok, path, error, error_size);
+        ok = llmk_new_file_close(&w, ok, path, readable, error, error_size);
     }
     free(s.tensors);
     free(s.names);

@@ -1,6 +1,6 @@
-/* How the GGUF files report a failure. */
-#ifndef LLMK_FORMATS_GGUF_ERROR_H
-#define LLMK_FORMATS_GGUF_ERROR_H
+/* How readers and writers of files report a failure. */
+#ifndef LLMK_FORMATS_REPORT_H
+#define LLMK_FORMATS_REPORT_H
 
 #include <stdarg.h>
 #include <stdbool.h>
@@ -11,7 +11,7 @@
 __attribute__((format(printf, 3, 4)))
 #endif
 static inline void
-llmk_gguf_report(char *error, size_t error_size, const char *format, ...)
+llmk_format_report(char *error, size_t error_size, const char *format, ...)
 {
     if (error && error_size) {
         va_list arguments;
@@ -22,7 +22,7 @@ llmk_gguf_report(char *error, size_t error_size, const char *format, ...)
 }
 
 /* Reports and is false, so that a check can end in it; a macro, for static analysis to see that. */
-#define llmk_gguf_fail(error, error_size, ...)                                                     \
-    (llmk_gguf_report(error, error_size, __VA_ARGS__), false)
+#define llmk_format_fail(error, error_size, ...)                                                   \
+    (llmk_format_report(error, error_size, __VA_ARGS__), false)
 
 #endif

@@ -1,0 +1,65 @@
+#include "formats/new_file.h"
+
+#include "formats/report.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+bool llmk_new_file_open(llmk_new_file *w, const char *path, char *error, size_t error_size)
+{
+    const size_t room = strlen(path) + 48;
+    memset(w, 0, sizeof *w);
+    w->temporary = malloc(room);
+    if (!w->temporary)
+        return llmk_format_fail(error, error_size, "No memory for a path.");
+
+    int file = -1;
+    for (int attempt = 0; file < 0 && attempt < 100; attempt++) {
+        (void)snprintf(w->temporary, room, "%s.%ld-%d.tmp", path, (long)getpid(), attempt);
+        file = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (file < 0 && errno != EEXIST)
+            break;
+    }
+    if (file >= 0) {
+        w->stream = fdopen(file, "wb");
+        if (w->stream)
+            return true;
+        (void)close(file);
+        (void)unlink(w->temporary);
+    }
+    llmk_format_report(error, error_size, "%s cannot be created: %s.", w->temporary,
+                       strerror(errno));
+    free(w->temporary);
+    return false;
+}
+
+void llmk_new_file_put(llmk_new_file *w, const void *bytes, size_t size)
+{
+    if (!w->failure && size && fwrite(bytes, 1, size, w->stream) != size)
+        w->failure = errno ? errno : EIO;
+    w->at += size;
+}
+
+bool llmk_new_file_close(llmk_new_file *w, bool ok, const char *path,
+                         bool (*verify)(const char *path, char *error, size_t error_size),
+                         char *error, size_t error_size)
+{
+    if (!w->failure && (fflush(w->stream) != 0 || fsync(fileno(w->stream)) != 0))
+        w->failure = errno;
+    if (fclose(w->stream) != 0 && !w->failure)
+        w->failure = errno;
+    if (ok && w->failure)
+        ok = llmk_format_fail(error, error_size, "%s cannot be written: %s.", w->temporary,
+                              strerror(w->failure));
+    ok = ok && verify(w->temporary, error, error_size);
+    if (ok && rename(w->temporary, path) != 0)
+        ok = llmk_format_fail(error, error_size, "%s cannot be renamed to %s: %s.", w->temporary,
+                              path, strerror(errno));
+    if (!ok)
+        (void)unlink(w->temporary);
+    free(w->temporary);
+    return ok;
+}

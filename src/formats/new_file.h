@@ -1,0 +1,27 @@
+/* A file written under a temporary name next to its own, read back, and renamed, so that the path
+ * is either the whole new file or untouched. The first failure sticks, and is reported at the end.
+ */
+#ifndef LLMK_FORMATS_NEW_FILE_H
+#define LLMK_FORMATS_NEW_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+typedef struct llmk_new_file {
+    FILE *stream;
+    char *temporary;
+    uint64_t at;
+    int failure; /* an errno, 0 while all is well */
+} llmk_new_file;
+
+bool llmk_new_file_open(llmk_new_file *file, const char *path, char *error, size_t error_size);
+void llmk_new_file_put(llmk_new_file *file, const void *bytes, size_t size);
+/* To disk, read back by `verify`, renamed; or removed. `ok` is false when the caller has failed
+ * (and said why). */
+bool llmk_new_file_close(llmk_new_file *file, bool ok, const char *path,
+                         bool (*verify)(const char *path, char *error, size_t error_size),
+                         char *error, size_t error_size);
+
+#endif
