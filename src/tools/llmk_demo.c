@@ -24,7 +24,9 @@
 
 static const char usage[] =
     "usage: llmk-demo MODEL.gguf [options]\n"
+    "       llmk-demo MODEL.safetensors [options]   (config.json lies beside it)\n"
     "       llmk-demo --generate OUT.gguf\n"
+    "       llmk-demo --generate-safetensors gptq|awq FOLDER\n"
     "\n"
     "Runs the MLP block of every layer of a model on the device, checks each layer against an f64\n"
     "reference, and prints time and bandwidth per operator. Exits with 1 if a bound is broken.\n"
@@ -36,10 +38,12 @@ static const char usage[] =
     "      --seconds S     how long to time each operator, default 0.3; 0: not at all\n"
     "      --slice OUT     write the T rows and N layers as a smaller GGUF file, and stop\n"
     "      --generate OUT  write a small synthetic model (Q4_1), and stop\n"
+    "      --generate-safetensors METHOD\n"
+    "                      write one of GPTQ (version 1, act-order) or AWQ weights into a folder\n"
     "  -h, --help          this text\n";
 
 typedef struct options {
-    const char *model, *slice, *generate;
+    const char *model, *slice, *generate, *method;
     uint64_t rows;
     uint32_t layers; /* 0: all */
     llmk_dtype dtype;
@@ -115,13 +119,11 @@ static bool write_embeddings(demo *d, double *values)
 {
     const mlp_model *m = &d->model;
     const size_t hidden = (size_t)m->hidden, size = element_size(d);
-    const size_t row_bytes = m->embedding->bytes / (size_t)m->embedding->dims[1];
     float *row = malloc(hidden * sizeof *row);
     char *bytes = malloc((size_t)d->rows * hidden * size);
     bool ok = row && bytes;
     for (uint64_t r = 0; ok && r < d->rows; r++) {
-        ok = llmk_gguf_dequantise(m->embedding->type,
-                                  (const char *)m->embedding->data + r * row_bytes, hidden, row);
+        ok = mlp_matrix_row(&m->embedding, r, row);
         for (size_t k = 0; ok && k < hidden; k++) {
             char *where = bytes + (r * hidden + k) * size;
             encode(d->opt->dtype, (double)row[k], where);
@@ -129,7 +131,7 @@ static bool write_embeddings(demo *d, double *values)
         }
     }
     if (!ok)
-        fail("token_embd.weight", "out of memory, or a type without a host conversion");
+        fail("embeddings", "out of memory, or a type without a host conversion");
     ok = ok && clEnqueueWriteBuffer(d->queue, d->x, CL_TRUE, 0, (size_t)d->rows * hidden * size,
                                     bytes, 0, NULL, NULL) == CL_SUCCESS;
     free(row);
@@ -205,15 +207,15 @@ static double step_bytes(const demo *d, uint32_t index, step which)
     const double inner = rows * (double)d->model.intermediate * size;
     switch (which) {
     case STEP_NORM:
-        return 2 * x + (double)l->norm->bytes;
+        return 2 * x + (double)l->norm.bytes;
     case STEP_GATE:
-        return x + inner + (double)l->gate->bytes;
+        return x + inner + (double)l->gate.bytes;
     case STEP_UP:
-        return x + inner + (double)l->up->bytes;
+        return x + inner + (double)l->up.bytes;
     case STEP_ACTIVATE:
         return 3 * inner;
     case STEP_DOWN:
-        return inner + 2 * x + (double)l->down->bytes;
+        return inner + 2 * x + (double)l->down.bytes;
     case STEP_COUNT:
         break;
     }
@@ -377,15 +379,14 @@ static bool set_up(demo *d)
         if (mlp_layer_upload(d->ctx, &d->model, i, &d->layers[i]) != LLMK_OK)
             return fail_status("uploading weights");
         const mlp_layer *l = &d->model.layers[i];
-        weight_bytes += l->gate->bytes + l->up->bytes + l->down->bytes;
+        weight_bytes += l->gate.bytes + l->up.bytes + l->down.bytes;
     }
     printf("device=\"%s / %s\"\n", info.platform, info.name);
     printf("model=\"%s\" architecture=%s hidden=%" PRIu64 " intermediate=%" PRIu64
            " layers=%u rows=%" PRIu64 " activations=%s gate=%s weights=%.1f MiB\n",
            d->opt->model, d->model.architecture, d->model.hidden, d->model.intermediate,
            d->layer_count, d->rows, llmk_dtype_name(d->opt->dtype),
-           llmk_gguf_type_of(d->model.layers[0].gate->type)->name,
-           (double)weight_bytes / (1 << 20));
+           llmk_format_name(d->model.layers[0].gate.desc.format), (double)weight_bytes / (1 << 20));
     fflush(stdout);
     return make_buffer(d, &d->x, d->model.hidden) && make_buffer(d, &d->h, d->model.hidden) &&
            make_buffer(d, &d->gate, d->model.intermediate) &&
@@ -413,7 +414,9 @@ static bool run(const options *opt)
     char error[512];
     if (!mlp_model_open(opt->model, &d.model, error, sizeof error))
         return fail(opt->model, error);
-    d.rows = opt->rows < d.model.embedding->dims[1] ? opt->rows : d.model.embedding->dims[1];
+    if (d.model.note[0])
+        printf("note: %s\n", d.model.note);
+    d.rows = opt->rows < d.model.embedding.rows ? opt->rows : d.model.embedding.rows;
     d.layer_count =
         opt->layers > 0 && opt->layers < d.model.layer_count ? opt->layers : d.model.layer_count;
     bool ok;
@@ -443,6 +446,15 @@ static bool generate(const char *path)
     if (!llmk_gguf_write_synthetic(&model, path, error, sizeof error))
         return fail(path, error);
     printf("wrote %s: a synthetic model, %u layers\n", path, model.blocks);
+    return true;
+}
+
+static bool generate_safetensors(const char *method, const char *folder)
+{
+    char error[512];
+    if (!mlp_model_generate(method, folder, error, sizeof error))
+        return fail(folder, error);
+    printf("wrote %s/model.safetensors and config.json: a synthetic model, %s\n", folder, method);
     return true;
 }
 
@@ -478,16 +490,18 @@ static bool parse_seconds(const char *text, double *seconds)
 
 int main(int argc, char **argv)
 {
-    enum { OPT_SECONDS = 256, OPT_SLICE, OPT_GENERATE };
-    static const struct option known[] = {{"rows", required_argument, NULL, 'r'},
-                                          {"layers", required_argument, NULL, 'n'},
-                                          {"dtype", required_argument, NULL, 't'},
-                                          {"device", required_argument, NULL, 'd'},
-                                          {"seconds", required_argument, NULL, OPT_SECONDS},
-                                          {"slice", required_argument, NULL, OPT_SLICE},
-                                          {"generate", required_argument, NULL, OPT_GENERATE},
-                                          {"help", no_argument, NULL, 'h'},
-                                          {NULL, 0, NULL, 0}};
+    enum { OPT_SECONDS = 256, OPT_SLICE, OPT_GENERATE, OPT_SAFETENSORS };
+    static const struct option known[] = {
+        {"rows", required_argument, NULL, 'r'},
+        {"layers", required_argument, NULL, 'n'},
+        {"dtype", required_argument, NULL, 't'},
+        {"device", required_argument, NULL, 'd'},
+        {"seconds", required_argument, NULL, OPT_SECONDS},
+        {"slice", required_argument, NULL, OPT_SLICE},
+        {"generate", required_argument, NULL, OPT_GENERATE},
+        {"generate-safetensors", required_argument, NULL, OPT_SAFETENSORS},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0}};
     options opt = {.rows = 8, .dtype = LLMK_F16, .seconds = 0.3};
     uint64_t layers = 0;
     bool ok = true;
@@ -516,6 +530,9 @@ int main(int argc, char **argv)
         case OPT_GENERATE:
             opt.generate = optarg;
             break;
+        case OPT_SAFETENSORS:
+            opt.method = optarg;
+            break;
         case 'h':
             fputs(usage, stdout);
             return 0;
@@ -528,7 +545,9 @@ int main(int argc, char **argv)
     }
     if (ok && opt.generate && optind == argc)
         return generate(opt.generate) ? 0 : 1;
-    if (!ok || opt.generate || optind + 1 != argc) {
+    if (ok && opt.method && optind + 1 == argc)
+        return generate_safetensors(opt.method, argv[optind]) ? 0 : 1;
+    if (!ok || opt.generate || opt.method || optind + 1 != argc) {
         fputs(usage, stderr);
         return 2;
     }

@@ -1,4 +1,4 @@
-/* mlp_model.c - finding and uploading the MLP blocks of a GGUF model. */
+/* mlp_model.c - finding the MLP blocks of a GGUF model, and uploading those of any. */
 #include "tools/common/mlp_model.h"
 
 #include "formats/gguf_write.h"
@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #define MAX_LAYERS 4096u
 
@@ -31,17 +32,50 @@ static bool get_size(const mlp_model *m, const char *suffix, uint64_t *value, ch
     return true;
 }
 
+static llmk_format format_of(uint32_t type)
+{
+    switch (type) {
+    case LLMK_GGUF_F32:
+        return LLMK_FORMAT_F32;
+    case LLMK_GGUF_F16:
+        return LLMK_FORMAT_F16;
+    case LLMK_GGUF_BF16:
+        return LLMK_FORMAT_BF16;
+    case LLMK_GGUF_Q8_0:
+        return LLMK_FORMAT_GGUF_Q8_0;
+    case LLMK_GGUF_Q4_0:
+        return LLMK_FORMAT_GGUF_Q4_0;
+    case LLMK_GGUF_Q4_1:
+        return LLMK_FORMAT_GGUF_Q4_1;
+    case LLMK_GGUF_Q4_K:
+        return LLMK_FORMAT_GGUF_Q4_K;
+    case LLMK_GGUF_Q6_K:
+        return LLMK_FORMAT_GGUF_Q6_K;
+    default:
+        return LLMK_FORMAT_NONE;
+    }
+}
+
+/* rows 0: as many as there are. */
 static bool find(const mlp_model *m, const char *name, uint64_t columns, uint64_t rows,
-                 const llmk_gguf_tensor **out, char *error, size_t size)
+                 mlp_matrix *out, char *error, size_t size)
 {
     const llmk_gguf_tensor *t = llmk_gguf_find_tensor(m->gguf, name, error, size);
     if (!t)
         return false;
-    if (t->dims[0] != columns || t->dims[1] != rows || t->dims[2] != 1 || t->dims[3] != 1)
+    if (t->dims[0] != columns || (rows && t->dims[1] != rows) || t->dims[2] != 1 || t->dims[3] != 1)
         return refuse(error, size,
                       "%s is %" PRIu64 " x %" PRIu64 "; expected %" PRIu64 " x %" PRIu64, name,
-                      t->dims[0], t->dims[1], columns, rows);
-    *out = t;
+                      t->dims[0], t->dims[1], columns, rows ? rows : t->dims[1]);
+    *out =
+        (mlp_matrix){.desc = LLMK_INIT(llmk_weights_desc), .rows = t->dims[1], .columns = columns};
+    out->desc.format = format_of(t->type);
+    out->desc.n = out->rows;
+    out->desc.k = columns;
+    out->desc.data = mlp_matrix_source(out, t->data, t->bytes);
+    if (out->desc.format == LLMK_FORMAT_NONE)
+        return refuse(error, size, "%s is of type %s, which is not supported", name,
+                      llmk_gguf_type_of(t->type)->name);
     return true;
 }
 
@@ -51,7 +85,7 @@ static bool find_layer(const mlp_model *m, uint32_t index, mlp_layer *layer, cha
     const struct {
         const char *name;
         uint64_t columns, rows;
-        const llmk_gguf_tensor **out;
+        mlp_matrix *out;
     } wanted[] = {{"ffn_norm", m->hidden, 1, &layer->norm},
                   {"ffn_gate", m->hidden, m->intermediate, &layer->gate},
                   {"ffn_up", m->hidden, m->intermediate, &layer->up},
@@ -62,9 +96,6 @@ static bool find_layer(const mlp_model *m, uint32_t index, mlp_layer *layer, cha
         if (!find(m, name, wanted[i].columns, wanted[i].rows, wanted[i].out, error, size))
             return false;
     }
-    if (layer->norm->type != LLMK_GGUF_F32)
-        return refuse(error, size, "%s is of type %u; expected F32", layer->norm->name,
-                      layer->norm->type);
     return true;
 }
 
@@ -85,13 +116,8 @@ static bool fill(mlp_model *m, char *error, size_t size)
     snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", m->architecture);
     if (!llmk_gguf_get_f32(m->gguf, key, &m->epsilon) || !(m->epsilon >= 0 && m->epsilon < 1))
         return refuse(error, size, "the file has no usable %s (a number from 0 to 1)", key);
-    m->embedding = llmk_gguf_find_tensor(m->gguf, "token_embd.weight", error, size);
-    if (!m->embedding)
+    if (!find(m, "token_embd.weight", m->hidden, 0, &m->embedding, error, size))
         return false;
-    if (m->embedding->dims[0] != m->hidden || m->embedding->dims[2] != 1 ||
-        m->embedding->dims[3] != 1)
-        return refuse(error, size, "token_embd.weight has rows of %" PRIu64 "; expected %" PRIu64,
-                      m->embedding->dims[0], m->hidden);
     /* A slice's metadata describes the whole model: take the blocks that are there. */
     if (layers > MAX_LAYERS)
         return refuse(error, size, "the file claims %" PRIu64 " blocks; expected at most %u",
@@ -111,10 +137,40 @@ static bool fill(mlp_model *m, char *error, size_t size)
     return true;
 }
 
+static bool is_gguf(const char *path)
+{
+    char magic[4] = "";
+    FILE *file = fopen(path, "rb");
+    const bool ok = file && fread(magic, 1, 4, file) == 4 && memcmp(magic, "GGUF", 4) == 0;
+    if (file)
+        (void)fclose(file);
+    return ok;
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t length = strlen(text), tail = strlen(end);
+    return length >= tail && strcmp(text + length - tail, end) == 0;
+}
+
+static bool open_any(const char *path, mlp_model *model, char *error, size_t size)
+{
+    struct stat st;
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
+        char file[4096];
+        if (snprintf(file, sizeof file, "%s/model.safetensors", path) >= (int)sizeof file)
+            return refuse(error, size, "the path is too long");
+        return mlp_model_open_safetensors(file, model, error, size);
+    }
+    if (!is_gguf(path) && ends_with(path, ".safetensors"))
+        return mlp_model_open_safetensors(path, model, error, size);
+    return llmk_gguf_open(path, &model->gguf, error, size) && fill(model, error, size);
+}
+
 bool mlp_model_open(const char *path, mlp_model *model, char *error, size_t error_size)
 {
     memset(model, 0, sizeof *model);
-    if (llmk_gguf_open(path, &model->gguf, error, error_size) && fill(model, error, error_size))
+    if (open_any(path, model, error, error_size))
         return true;
     mlp_model_close(model);
     return false;
@@ -124,59 +180,48 @@ void mlp_model_close(mlp_model *model)
 {
     free(model->layers);
     llmk_gguf_close(model->gguf);
+    llmk_safetensors_close(model->safetensors);
     memset(model, 0, sizeof *model);
 }
 
 bool mlp_model_slice(const mlp_model *m, uint64_t rows, uint32_t layers, const char *path,
                      char *error, size_t error_size)
 {
+    static const char *const parts[] = {"norm", "gate", "up", "down"};
     const size_t count = 1 + 4 * (size_t)layers;
+    if (!m->gguf)
+        return refuse(error, error_size, "only GGUF models can be sliced");
     llmk_gguf_slice *slices = calloc(count, sizeof *slices);
-    if (!slices)
+    char(*names)[64] = calloc(count, sizeof *names);
+    if (!slices || !names) {
+        free(slices);
+        free(names);
         return refuse(error, error_size, "out of memory for a list of %zu tensors", count);
-    slices[0] = (llmk_gguf_slice){m->embedding->name, rows};
-    for (uint32_t i = 0; i < layers; i++) {
-        const mlp_layer *l = &m->layers[i];
-        const llmk_gguf_tensor *const tensors[4] = {l->norm, l->gate, l->up, l->down};
-        for (size_t j = 0; j < 4; j++)
-            slices[1 + 4 * (size_t)i + j].name = tensors[j]->name;
+    }
+    slices[0] = (llmk_gguf_slice){"token_embd.weight", rows};
+    for (size_t i = 1; i < count; i++) {
+        snprintf(names[i], sizeof names[i], "blk.%zu.ffn_%s.weight", (i - 1) / 4,
+                 parts[(i - 1) % 4]);
+        slices[i].name = names[i];
     }
     const bool ok = llmk_gguf_write_slice(m->gguf, slices, count, path, error, error_size);
     free(slices);
+    free(names);
     return ok;
 }
 
 /* ---- On a device ---- */
 
-static llmk_format format_of(uint32_t type)
+static llmk_status upload_norm(llmk_context *ctx, const mlp_matrix *norm, cl_mem *out)
 {
-    switch (type) {
-    case LLMK_GGUF_F32:
-        return LLMK_FORMAT_F32;
-    case LLMK_GGUF_F16:
-        return LLMK_FORMAT_F16;
-    case LLMK_GGUF_BF16:
-        return LLMK_FORMAT_BF16;
-    case LLMK_GGUF_Q8_0:
-        return LLMK_FORMAT_GGUF_Q8_0;
-    case LLMK_GGUF_Q4_0:
-        return LLMK_FORMAT_GGUF_Q4_0;
-    case LLMK_GGUF_Q4_1:
-        return LLMK_FORMAT_GGUF_Q4_1;
-    default:
-        return LLMK_FORMAT_NONE; /* refused by llmk_weights_create, which names it */
-    }
-}
-
-static llmk_status upload(llmk_context *ctx, const llmk_gguf_tensor *t, llmk_weights **out)
-{
-    llmk_weights_desc desc = LLMK_INIT(llmk_weights_desc);
-    desc.format = format_of(t->type);
-    desc.n = t->dims[1];
-    desc.k = t->dims[0];
-    desc.data.host = t->data;
-    desc.data.size = t->bytes;
-    return llmk_weights_create(ctx, &desc, out);
+    const size_t bytes = (size_t)norm->columns * sizeof(float);
+    float *values = malloc(bytes);
+    cl_int err;
+    if (values && mlp_matrix_row(norm, 0, values))
+        *out = clCreateBuffer(llmk_context_cl_context(ctx), CL_MEM_READ_ONLY | CL_MEM_COPY_HOST_PTR,
+                              bytes, values, &err);
+    free(values);
+    return *out ? LLMK_OK : LLMK_OUT_OF_DEVICE_MEMORY;
 }
 
 llmk_status mlp_layer_upload(llmk_context *ctx, const mlp_model *model, uint32_t index,
@@ -184,17 +229,13 @@ llmk_status mlp_layer_upload(llmk_context *ctx, const mlp_model *model, uint32_t
 {
     const mlp_layer *l = &model->layers[index];
     memset(layer, 0, sizeof *layer);
-    cl_int err;
-    layer->norm =
-        clCreateBuffer(llmk_context_cl_context(ctx), CL_MEM_READ_ONLY | CL_MEM_COPY_HOST_PTR,
-                       l->norm->bytes, (void *)l->norm->data, &err);
-    llmk_status status = layer->norm ? LLMK_OK : LLMK_OUT_OF_DEVICE_MEMORY;
+    llmk_status status = upload_norm(ctx, &l->norm, &layer->norm);
     if (status == LLMK_OK)
-        status = upload(ctx, l->gate, &layer->gate);
+        status = llmk_weights_create(ctx, &l->gate.desc, &layer->gate);
     if (status == LLMK_OK)
-        status = upload(ctx, l->up, &layer->up);
+        status = llmk_weights_create(ctx, &l->up.desc, &layer->up);
     if (status == LLMK_OK)
-        status = upload(ctx, l->down, &layer->down);
+        status = llmk_weights_create(ctx, &l->down.desc, &layer->down);
     if (status != LLMK_OK)
         mlp_layer_free(layer);
     return status;

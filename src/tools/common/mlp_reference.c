@@ -42,14 +42,12 @@ static void release(noisy *m)
 }
 
 /* out[r][n] = sum_k x[r][k] w[n][k] (+ add[r][n], exact), rounded to storage. */
-static bool multiply(const llmk_gguf_tensor *w, uint64_t rows, const noisy *x, const double *add,
+static bool multiply(const mlp_matrix *w, uint64_t rows, const noisy *x, const double *add,
                      double epsilon, float *row, noisy *out)
 {
-    const uint64_t k_count = w->dims[0], n_count = w->dims[1];
-    const size_t row_bytes = w->bytes / (size_t)n_count;
+    const uint64_t k_count = w->columns, n_count = w->rows;
     for (uint64_t n = 0; n < n_count; n++) {
-        if (!llmk_gguf_dequantise(w->type, (const char *)w->data + n * row_bytes, (size_t)k_count,
-                                  row))
+        if (!mlp_matrix_row(w, n, row))
             return false;
         for (uint64_t r = 0; r < rows; r++) {
             const double *xv = x->value + r * k_count, *xs = x->variance + r * k_count;
@@ -118,13 +116,12 @@ bool mlp_reference_layer(const mlp_model *m, uint32_t index, uint64_t rows, llmk
     if (!ok) {
         snprintf(error, error_size, "out of memory for the reference of layer %u", index);
     } else {
-        ok = llmk_gguf_dequantise(layer->norm->type, layer->norm->data, (size_t)m->hidden,
-                                  s.weights);
+        ok = mlp_matrix_row(&layer->norm, 0, s.weights);
         normalise(m, s.weights, rows, epsilon, x, &s.h);
-        ok = ok && multiply(layer->gate, rows, &s.h, NULL, epsilon, s.weights, &s.gate) &&
-             multiply(layer->up, rows, &s.h, NULL, epsilon, s.weights, &s.up);
+        ok = ok && multiply(&layer->gate, rows, &s.h, NULL, epsilon, s.weights, &s.gate) &&
+             multiply(&layer->up, rows, &s.h, NULL, epsilon, s.weights, &s.up);
         activate(rows * m->intermediate, epsilon, &s.gate, &s.up);
-        ok = ok && multiply(layer->down, rows, &s.gate, x, epsilon, s.weights, &out);
+        ok = ok && multiply(&layer->down, rows, &s.gate, x, epsilon, s.weights, &out);
         if (!ok)
             snprintf(error, error_size, "layer %u: a weight's type has no host conversion", index);
         if (ok && variance)
