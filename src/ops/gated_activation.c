@@ -173,11 +173,13 @@ static llmk_status launch_tiles(llmk_launch *launch, const problem *p, const cha
     char defines[64];
     llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->gate.dtype),
               " -DY=", llmk_dtype_name(p->y.dtype), " -DVECS=", llmk_digits((uint32_t)VECS), NULL);
+    const bool plain_silu =
+        p->activation == LLMK_SILU && !p->gate_bias.present && !p->up_bias.present;
     llmk_kernel k = llmk_kernel_open(launch, file, defines,
-                                     !p->vectors                  ? "gated_activation_elements"
-                                     : p->interleaved             ? "gated_activation_interleaved"
-                                     : p->activation == LLMK_SILU ? "gated_activation_silu"
-                                                                  : "gated_activation");
+                                     !p->vectors      ? "gated_activation_elements"
+                                     : p->interleaved ? "gated_activation_interleaved"
+                                     : plain_silu     ? "gated_activation_silu"
+                                                      : "gated_activation");
     set_tensors(&k, p);
     llmk_arg_u32(&k, dtype_or_none(&p->gate_bias));
     llmk_arg_u32(&k, dtype_or_none(&p->up_bias));
