@@ -37,7 +37,9 @@
  * nothing.
  * - Inputs are never written. Outputs must not overlap any other tensor of the call, except where
  * an operator says that a pair may be "in place": then both are the very same elements in the same
- *   order (same buffer, offset, dtype and strides).
+ *   order (same buffer, offset, dtype and strides). Tensors count as overlapping where the ranges
+ *   of memory that they span do, unless they are columns side by side in the same rows. The strides
+ *   of an output nest: each steps over all that the smaller ones reach.
  * - Arithmetic is done in f32 (accumulation included); f16 and bf16 are storage types. Results are
  *   deterministic: the same call on the same device with the same library gives the same bits.
  *   docs/numerics.md states each operator's error bound.
@@ -115,7 +117,8 @@ typedef enum llmk_status {
     LLMK_BUFFER_TOO_SMALL = 14, /* the tensor reaches beyond its buffer */
     LLMK_OVERLAP = 15,          /* an output overlaps another tensor */
     LLMK_INVALID_QUEUE = 16,    /* the queue is of another context or device */
-    LLMK_INVALID_BUFFER = 17,   /* not a buffer of this context */
+    LLMK_INVALID_BUFFER = 17,   /* not a buffer of this context, or an output in one that was made
+                                   CL_MEM_READ_ONLY, an input in one made CL_MEM_WRITE_ONLY */
     LLMK_BUSY = 20,             /* the workspace or plan is in use by an unfinished call */
 
     /* The device or the driver. */

@@ -35,14 +35,6 @@ struct llmk_cache {
     atomic_bool broken;
 };
 
-uint64_t llmk_hash(uint64_t seed, const void *data, size_t size)
-{
-    const unsigned char *bytes = data;
-    for (size_t i = 0; i < size; i++)
-        seed = (seed ^ bytes[i]) * 0x100000001b3u;
-    return seed;
-}
-
 /* LLMK_CACHE, then the option, then the XDG cache folder; NULL where off or nowhere. */
 static char *choose_dir(const char *option)
 {
@@ -161,6 +153,12 @@ static bool write_all(int fd, const void *data, size_t size)
     return true;
 }
 
+/* In two parts, here and there: llmk_hash of the whole is another number. */
+static uint64_t checksum(const void *key, size_t key_size, const void *data, size_t size)
+{
+    return llmk_hash(llmk_hash(LLMK_HASH_SEED, key, key_size), data, size);
+}
+
 typedef enum blob_verdict { BLOB_GOOD, BLOB_OTHER_KEY, BLOB_DAMAGED } blob_verdict;
 
 static blob_verdict read_blob(int fd, const char *key, void **data, size_t *size)
@@ -178,7 +176,8 @@ static blob_verdict read_blob(int fd, const char *key, void **data, size_t *size
     char *bytes = malloc(total + 1);
     if (!bytes)
         return BLOB_OTHER_KEY;
-    if (!read_all(fd, bytes, total) || llmk_hash(LLMK_HASH_SEED, bytes, total) != h.checksum) {
+    if (!read_all(fd, bytes, total) ||
+        checksum(bytes, h.key_size, bytes + h.key_size, (size_t)h.data_size) != h.checksum) {
         free(bytes);
         return BLOB_DAMAGED;
     }
@@ -229,9 +228,8 @@ void llmk_cache_put(llmk_cache *cache, const char *key, const void *data, size_t
     int why = errno;
     if (ok) {
         fcntl(fd, F_SETFD, FD_CLOEXEC);
-        uint64_t sum = llmk_hash(LLMK_HASH_SEED, key, key_size);
-        sum = llmk_hash(sum, data, size);
-        const blob_header h = {BLOB_MAGIC, (uint32_t)key_size, size, sum};
+        const blob_header h = {BLOB_MAGIC, (uint32_t)key_size, size,
+                               checksum(key, key_size, data, size)};
         ok = write_all(fd, &h, sizeof h) && write_all(fd, key, key_size) &&
              write_all(fd, data, size);
         ok = close(fd) == 0 && ok;

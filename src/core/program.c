@@ -333,7 +333,8 @@ llmk_status llmk_program_get(llmk_context *ctx, const char *file, const char *de
                              llmk_program **program)
 {
     char key[MAX_KEY];
-    if ((size_t)snprintf(key, sizeof key, "%s %s", file, defines) >= sizeof key)
+    llmk_join(key, sizeof key, file, " ", defines, NULL);
+    if (strlen(file) + 1 + strlen(defines) >= sizeof key)
         return llmk_fail(LLMK_INTERNAL, "the defines of %s are too long: %s", file, defines);
     llmk_program *p = find(ctx->programs, key);
     if (!p) {

@@ -251,8 +251,9 @@ static const verdict *verdict_of(llmk_context *ctx, const llmk_operator *op,
     if (ctx->flags & LLMK_CONTEXT_NO_SELFTEST)
         return &trusted;
     char key[256];
-    const int n = snprintf(key, sizeof key, "%s:%s ", op->name, variant->name);
-    op->key(problem, key + n, sizeof key - (size_t)n);
+    llmk_join(key, sizeof key, op->name, ":", variant->name, " ", NULL);
+    const size_t n = strlen(key);
+    op->key(problem, key + n, sizeof key - n);
     const verdict *v = recall(ctx->verdicts, key);
     if (v)
         return v;

@@ -79,6 +79,8 @@ static const char *dims_text(char *text, size_t size, uint32_t rank, const uint6
     return text;
 }
 
+#define DIMS(t) dims_text((char[100]){0}, 100, (t)->rank, (t)->dim)
+
 static void dtypes_text(char *text, size_t size, uint32_t dtypes)
 {
     size_t n = 0;
@@ -170,9 +172,10 @@ static void find_align(const llmk_checker *c, llmk_view *v, const void *host_poi
     v->align = lowest_bit(all);
 }
 
-static bool check_buffer(llmk_checker *c, const char *name, const llmk_tensor *t, llmk_view *v,
-                         uint64_t end, const void **host_pointer)
+static bool check_buffer(llmk_checker *c, const char *name, const llmk_tensor *t, llmk_role role,
+                         llmk_view *v, uint64_t end, const void **host_pointer)
 {
+    cl_mem_flags flags = 0;
     cl_mem_object_type type = 0;
     cl_context owner = NULL;
     size_t size = 0, base = 0;
@@ -187,6 +190,13 @@ static bool check_buffer(llmk_checker *c, const char *name, const llmk_tensor *t
         fail(c, LLMK_INVALID_BUFFER, "%s.buffer belongs to another OpenCL context", name);
         return false;
     }
+    clGetMemObjectInfo(t->buffer, CL_MEM_FLAGS, sizeof flags, &flags, NULL);
+    if (flags & (role == LLMK_OUTPUT ? CL_MEM_READ_ONLY : CL_MEM_WRITE_ONLY)) {
+        fail(c, LLMK_INVALID_BUFFER, "%s.buffer was made %s, and is %s", name,
+             role == LLMK_OUTPUT ? "CL_MEM_READ_ONLY" : "CL_MEM_WRITE_ONLY",
+             role == LLMK_OUTPUT ? "an output" : "an input");
+        return false;
+    }
     clGetMemObjectInfo(t->buffer, CL_MEM_SIZE, sizeof size, &size, NULL);
     if (end > size) {
         fail(c, LLMK_BUFFER_TOO_SMALL, "%s reaches to byte %" PRIu64 " of a buffer of %zu bytes",
@@ -197,13 +207,9 @@ static bool check_buffer(llmk_checker *c, const char *name, const llmk_tensor *t
     if (parent)
         clGetMemObjectInfo(t->buffer, CL_MEM_OFFSET, sizeof base, &base, NULL);
     /* A CPU device uses the caller's memory where it lies, however that is aligned. */
-    if (llmk_is_cpu(&c->ctx->caps)) {
-        cl_mem_flags flags = 0;
-        clGetMemObjectInfo(t->buffer, CL_MEM_FLAGS, sizeof flags, &flags, NULL);
-        if (flags & CL_MEM_USE_HOST_PTR)
-            clGetMemObjectInfo(t->buffer, CL_MEM_HOST_PTR, sizeof *host_pointer,
-                               (void *)host_pointer, NULL);
-    }
+    if (llmk_is_cpu(&c->ctx->caps) && (flags & CL_MEM_USE_HOST_PTR))
+        clGetMemObjectInfo(t->buffer, CL_MEM_HOST_PTR, sizeof *host_pointer, (void *)host_pointer,
+                           NULL);
     v->buffer = t->buffer;
     v->root = parent ? parent : t->buffer;
     v->begin = base + t->offset;
@@ -230,8 +236,6 @@ static void check_tensor(llmk_checker *c, const char *name, const llmk_tensor *t
         fail(c, LLMK_INVALID_SHAPE, "%s.rank is %u; expected 1 to 4", name, t->rank);
         return;
     }
-    char dims[100];
-    dims_text(dims, sizeof dims, t->rank, t->dim);
     const uint64_t bits = llmk_dtype_bits(t->dtype);
     v->present = true;
     v->dtype = t->dtype;
@@ -242,7 +246,7 @@ static void check_tensor(llmk_checker *c, const char *name, const llmk_tensor *t
         v->dim[i] = t->dim[i];
         uint64_t total;
         if (!mul(v->count, t->dim[i] ? t->dim[i] : 1, &v->count) || !mul(v->count, bits, &total)) {
-            fail(c, LLMK_INVALID_SHAPE, "%s is %s, more than 2^64 bits", name, dims);
+            fail(c, LLMK_INVALID_SHAPE, "%s is %s, more than 2^64 bits", name, DIMS(t));
             return;
         }
         if (i + 1 < t->rank)
@@ -253,7 +257,7 @@ static void check_tensor(llmk_checker *c, const char *name, const llmk_tensor *t
 
     uint64_t stride[4] = {0};
     if (!fill_strides(t, stride)) {
-        fail(c, LLMK_INVALID_SHAPE, "%s is %s, too large", name, dims);
+        fail(c, LLMK_INVALID_SHAPE, "%s is %s, too large", name, DIMS(t));
         return;
     }
     uint64_t last = 0; /* index of the last element */
@@ -292,13 +296,13 @@ static void check_tensor(llmk_checker *c, const char *name, const llmk_tensor *t
     }
     if (v->count > 0 && role == LLMK_OUTPUT && overlaps_itself(t, stride)) {
         fail(c, LLMK_INVALID_STRIDE,
-             "%s is an output whose strides put two elements of %s at one place", name, dims);
+             "%s is an output whose strides put two elements of %s at one place", name, DIMS(t));
         return;
     }
     const void *host_pointer = NULL;
     v->begin = t->offset; /* in a dry run too: the alignment decides about what is built */
     v->end = end;
-    if (t->buffer && !check_buffer(c, name, t, v, end, &host_pointer))
+    if (t->buffer && !check_buffer(c, name, t, role, v, end, &host_pointer))
         return;
     if (v->count > 0) {
         fold_rows(v, stride);

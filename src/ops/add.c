@@ -55,8 +55,8 @@ static llmk_status launch_ref(llmk_launch *launch, const void *problem_)
 static llmk_status launch_tiles(llmk_launch *launch, const problem *p, const char *file)
 {
     char defines[64];
-    snprintf(defines, sizeof defines, "-DX=%s -DY=%s -DVECS=%d", llmk_dtype_name(p->a.dtype),
-             llmk_dtype_name(p->y.dtype), VECS);
+    llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->a.dtype),
+              " -DY=", llmk_dtype_name(p->y.dtype), " -DVECS=", llmk_digits(VECS), NULL);
     const bool vectors =
         p->a.ncols % 8 == 0 && llmk_aligned_rows((const llmk_view *[]){&p->a, &p->b, &p->y}, 3);
     llmk_kernel k =
@@ -111,8 +111,8 @@ static const llmk_variant variants[] = {
 static void key(const void *problem_, char *out, size_t size)
 {
     const problem *p = problem_;
-    snprintf(out, size, "a=%s b=%s y=%s", llmk_dtype_name(p->a.dtype), llmk_dtype_name(p->b.dtype),
-             llmk_dtype_name(p->y.dtype));
+    llmk_join(out, size, "a=", llmk_dtype_name(p->a.dtype), " b=", llmk_dtype_name(p->b.dtype),
+              " y=", llmk_dtype_name(p->y.dtype), NULL);
 }
 
 /* 40 columns go by vectors, 37 of the same rows by elements. */

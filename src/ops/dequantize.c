@@ -22,8 +22,9 @@ static bool is_empty(const void *problem)
 static void key(const void *problem, char *text, size_t size)
 {
     const llmk_quant_problem *p = problem;
-    snprintf(text, size, "y=%s scheme=%d%s", llmk_dtype_name(p->x.dtype), (int)p->scheme,
-             llmk_quant_one_scale(p) ? "" : " odd-groups");
+    llmk_join(text, size, "y=", llmk_dtype_name(p->x.dtype),
+              " scheme=", llmk_digits((uint32_t)p->scheme),
+              llmk_quant_one_scale(p) ? "" : " odd-groups", NULL);
 }
 
 static bool ref_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
@@ -56,8 +57,8 @@ static llmk_status portable_launch(llmk_launch *l, const void *problem)
     const size_t local = llmk_quant_local(l->ctx);
     const uint64_t chunks = p->x.nrows * ((p->x.ncols + 7) / 8);
     char defines[64];
-    snprintf(defines, sizeof defines, "-DY=%s -DQ=%s", llmk_dtype_name(p->x.dtype),
-             llmk_dtype_name(p->q.dtype));
+    llmk_join(defines, sizeof defines, "-DY=", llmk_dtype_name(p->x.dtype),
+              " -DQ=", llmk_dtype_name(p->q.dtype), NULL);
     llmk_kernel k = llmk_kernel_open(l, "dequantize/dequantize_portable.cl", defines, "dequantize");
     llmk_arg_view(&k, &p->q);
     llmk_arg_view(&k, &p->scale);

@@ -43,8 +43,8 @@ static bool is_empty(const void *problem)
 static void key(const void *problem, char *text, size_t size)
 {
     const report_problem *p = problem;
-    snprintf(text, size, "r=%s a=%s", llmk_dtype_name(p->reference.dtype),
-             llmk_dtype_name(p->approximation.dtype));
+    llmk_join(text, size, "r=", llmk_dtype_name(p->reference.dtype),
+              " a=", llmk_dtype_name(p->approximation.dtype), NULL);
 }
 
 static llmk_workspace *workspace(const void *problem)
@@ -110,8 +110,8 @@ static llmk_status portable_launch(llmk_launch *l, const void *problem)
     const size_t local = llmk_quant_local(l->ctx);
     const uint32_t groups = llmk_quant_stage_groups(l->ctx, chunks);
     char defines[64];
-    snprintf(defines, sizeof defines, "-DR=%s -DA=%s", llmk_dtype_name(p->reference.dtype),
-             llmk_dtype_name(p->approximation.dtype));
+    llmk_join(defines, sizeof defines, "-DR=", llmk_dtype_name(p->reference.dtype),
+              " -DA=", llmk_dtype_name(p->approximation.dtype), NULL);
     for (size_t i = 0; i < LLMK_COUNT(stages); i++) {
         llmk_kernel k = llmk_kernel_open(l, file, defines, stages[i]);
         llmk_arg_view(&k, &p->reference);

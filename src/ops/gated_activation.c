@@ -171,13 +171,15 @@ static llmk_status launch_ref(llmk_launch *launch, const void *problem_)
 static llmk_status launch_tiles(llmk_launch *launch, const problem *p, const char *file)
 {
     char defines[64];
-    snprintf(defines, sizeof defines, "-DX=%s -DY=%s -DVECS=%d", llmk_dtype_name(p->gate.dtype),
-             llmk_dtype_name(p->y.dtype), VECS);
+    llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->gate.dtype),
+              " -DY=", llmk_dtype_name(p->y.dtype), " -DVECS=", llmk_digits((uint32_t)VECS), NULL);
+    const bool plain_silu =
+        p->activation == LLMK_SILU && !p->gate_bias.present && !p->up_bias.present;
     llmk_kernel k = llmk_kernel_open(launch, file, defines,
-                                     !p->vectors                  ? "gated_activation_elements"
-                                     : p->interleaved             ? "gated_activation_interleaved"
-                                     : p->activation == LLMK_SILU ? "gated_activation_silu"
-                                                                  : "gated_activation");
+                                     !p->vectors      ? "gated_activation_elements"
+                                     : p->interleaved ? "gated_activation_interleaved"
+                                     : plain_silu     ? "gated_activation_silu"
+                                                      : "gated_activation");
     set_tensors(&k, p);
     llmk_arg_u32(&k, dtype_or_none(&p->gate_bias));
     llmk_arg_u32(&k, dtype_or_none(&p->up_bias));
@@ -234,11 +236,11 @@ static const llmk_variant variants[] = {
 static void key(const void *problem_, char *out, size_t size)
 {
     const problem *p = problem_;
-    snprintf(out, size, "activation=%d%s x=%s gate_bias=%s up_bias=%s y=%s", (int)p->activation,
-             p->interleaved ? " interleaved" : "", llmk_dtype_name(p->gate.dtype),
-             p->gate_bias.present ? llmk_dtype_name(p->gate_bias.dtype) : "none",
-             p->up_bias.present ? llmk_dtype_name(p->up_bias.dtype) : "none",
-             llmk_dtype_name(p->y.dtype));
+    llmk_join(out, size, "activation=", llmk_digits((uint32_t)p->activation),
+              p->interleaved ? " interleaved" : "", " x=", llmk_dtype_name(p->gate.dtype),
+              " gate_bias=", p->gate_bias.present ? llmk_dtype_name(p->gate_bias.dtype) : "none",
+              " up_bias=", p->up_bias.present ? llmk_dtype_name(p->up_bias.dtype) : "none",
+              " y=", llmk_dtype_name(p->y.dtype), NULL);
 }
 
 static double gated(const problem *p, double g, double u)

@@ -43,9 +43,9 @@ static bool is_empty(const void *problem)
 static void key(const void *problem, char *text, size_t size)
 {
     const linear_problem *p = problem;
-    snprintf(text, size, "x=%s w=%s,%s y=%s", llmk_dtype_name(p->x.dtype),
-             llmk_layout_name(p->weights->layout), llmk_format_name(p->weights->format),
-             llmk_dtype_name(p->y.dtype));
+    llmk_join(text, size, "x=", llmk_dtype_name(p->x.dtype),
+              " w=", llmk_layout_name(p->weights->layout), ",",
+              llmk_format_name(p->weights->format), " y=", llmk_dtype_name(p->y.dtype), NULL);
 }
 
 /* ---- Launching ---- */
@@ -126,7 +126,8 @@ static const char *typed_defines(const linear_problem *p, char text[32])
         [LLMK_LAYOUT_BF16_PORTABLE] = "bf16", [LLMK_LAYOUT_S8_PORTABLE] = "s8",
         [LLMK_LAYOUT_U4_PORTABLE] = "u4",
     };
-    snprintf(text, 32, "-DX=%s -DW=%s", llmk_dtype_name(p->x.dtype), layouts[p->weights->layout]);
+    llmk_join(text, 32, "-DX=", llmk_dtype_name(p->x.dtype), " -DW=", layouts[p->weights->layout],
+              NULL);
     return text;
 }
 
@@ -204,7 +205,7 @@ static llmk_status gemv_launch(llmk_launch *launch, const void *problem)
                              .defines = typed_defines(p, defines),
                              .kernel = kernels[i],
                              .rows = 1u << i,
-                             .columns = GEMV_ITEMS / team * 4,
+                             .columns = UINT64_C(4) * (GEMV_ITEMS / team),
                              .local = {GEMV_ITEMS, 1, 1},
                              .has_last = true,
                              .last = team};

@@ -127,7 +127,7 @@ bool llmk_linear_emulated_amd_supports(llmk_context *ctx, const void *problem, l
 static llmk_status launch_tiled(llmk_launch *launch, const linear_problem *p, const config *c)
 {
     char defines[224];
-    snprintf(defines, sizeof defines, "-DX=%s %s", llmk_dtype_name(p->x.dtype), c->defines);
+    llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype), " ", c->defines, NULL);
     const linear_recipe r = {.file = "linear/linear_tiled.cl",
                              .defines = defines,
                              .kernel = "linear_tiled",

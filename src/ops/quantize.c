@@ -32,7 +32,8 @@ static bool is_empty(const void *problem)
 static void key(const void *problem, char *text, size_t size)
 {
     const llmk_quant_problem *p = problem;
-    snprintf(text, size, "x=%s scheme=%d", llmk_dtype_name(p->x.dtype), (int)p->scheme);
+    llmk_join(text, size, "x=", llmk_dtype_name(p->x.dtype),
+              " scheme=", llmk_digits((uint32_t)p->scheme), NULL);
 }
 
 static llmk_workspace *workspace(const void *problem)
@@ -147,8 +148,8 @@ static llmk_status portable_launch(llmk_launch *l, const void *problem)
 {
     const llmk_quant_problem *p = problem;
     char defines[64];
-    snprintf(defines, sizeof defines, "-DX=%s -DQ=%s", llmk_dtype_name(p->x.dtype),
-             llmk_dtype_name(p->q.dtype));
+    llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype),
+              " -DQ=", llmk_dtype_name(p->q.dtype), NULL);
     if (p->scheme == LLMK_QUANT_INT8_TENSOR)
         return portable_tensor(l, p, defines);
 

@@ -21,7 +21,8 @@ typedef struct config {
 
 static const config gpu_configs[] = {{1, 32}, {2, 256}, {4, 512}};
 /* rmsnorm_full: columns a multiple of what a sub-group of 32 takes. */
-#define FULL_VECS 4u
+#define FULL_VECS UINT32_C(4)
+#define FULL_STEP (UINT64_C(8) * FULL_VECS * 32)
 static const config full_config = {FULL_VECS, 512};
 /* One local size: PoCL compiles a kernel anew for each. */
 static const config cpu_configs[] = {{4, 16}};
@@ -86,7 +87,7 @@ static bool aligned_rows(const problem *p)
 static bool is_full(const llmk_caps *caps, const problem *p)
 {
     return !llmk_is_cpu(caps) && !p->residual.present && !p->sum.present && p->weight.present &&
-           p->weight.dtype == p->x.dtype && p->x.ncols % (8 * FULL_VECS * 32) == 0 &&
+           p->weight.dtype == p->x.dtype && p->x.ncols % FULL_STEP == 0 &&
            p->x.ncols <= UINT64_C(8) * FULL_VECS * full_config.items &&
            p->x.ncols <= UINT64_C(8) * FULL_VECS * caps->max_work_group &&
            p->x.nrows <= MAX_GROUPS && aligned_rows(p);
@@ -184,8 +185,9 @@ static llmk_status launch_rows(llmk_launch *launch, const problem *p, const char
     const bool resident = aligned && cols <= UINT64_C(8) * f->vecs * local[0];
 
     char defines[64];
-    snprintf(defines, sizeof defines, "-DX=%s -DY=%s -DVECS=%u", llmk_dtype_name(p->x.dtype),
-             llmk_dtype_name(p->y.dtype), f->vecs);
+    llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype),
+              " -DY=", llmk_dtype_name(p->y.dtype), " -DVECS=", llmk_digits((uint32_t)f->vecs),
+              NULL);
     llmk_kernel k = llmk_kernel_open(launch, file, defines,
                                      p->full               ? "rmsnorm_full"
                                      : !resident           ? "rmsnorm_looped"
@@ -250,11 +252,12 @@ static const llmk_variant variants[] = {
 static void key(const void *problem_, char *out, size_t size)
 {
     const problem *p = problem_;
-    snprintf(out, size, "x=%s w=%s r=%s s=%s y=%s vecs=%u%s", llmk_dtype_name(p->x.dtype),
-             p->weight.present ? llmk_dtype_name(p->weight.dtype) : "none",
-             p->residual.present ? llmk_dtype_name(p->residual.dtype) : "none",
-             p->sum.present ? llmk_dtype_name(p->sum.dtype) : "none", llmk_dtype_name(p->y.dtype),
-             p->config->vecs, p->full ? " full" : "");
+    llmk_join(out, size, "x=", llmk_dtype_name(p->x.dtype),
+              " w=", p->weight.present ? llmk_dtype_name(p->weight.dtype) : "none",
+              " r=", p->residual.present ? llmk_dtype_name(p->residual.dtype) : "none",
+              " s=", p->sum.present ? llmk_dtype_name(p->sum.dtype) : "none",
+              " y=", llmk_dtype_name(p->y.dtype), " vecs=", llmk_digits((uint32_t)p->config->vecs),
+              p->full ? " full" : "", NULL);
 }
 
 static void expect(const llmk_rmsnorm_args *args, size_t rows, size_t cols, size_t stride,
@@ -282,7 +285,7 @@ static llmk_status self_test(llmk_trial *t, const void *problem_)
     const problem *p = problem_;
     /* The shortest rows that use it, and a few elements more. */
     const bool smallest = p->config == gpu_configs || p->config == cpu_configs;
-    const size_t cols = p->full ? 8 * FULL_VECS * 32 : smallest ? 40 : capacity(p->config - 1) + 8;
+    const size_t cols = p->full ? FULL_STEP : smallest ? 40 : capacity(p->config - 1) + 8;
     const float *x, *weight = NULL, *residual = NULL;
     llmk_rmsnorm_args args = LLMK_INIT(llmk_rmsnorm_args);
     args.eps = 1e-5f;

@@ -170,6 +170,18 @@ static void complain(const subject *s, const char *what, llmk_status status, con
              llmk_status_string(status), status == LLMK_OK ? "" : llmk_error_message());
 }
 
+/* No buffer bounds the sizes then: whatever they are, it must only not crash. */
+static void prepare_without_buffers(const subject *s, args_copy args)
+{
+    llmk_variant_info infos[8];
+    size_t count;
+    for (const arg_field *f = s->table->fields; f->name; f++)
+        if (is_tensor(f))
+            tensor_at(&args, f)->buffer = NULL;
+    llmk_prepare(s->ctx, s->op->op, args.bytes);
+    llmk_explain(s->ctx, s->op->op, args.bytes, infos, LLMK_COUNT(infos), &count);
+}
+
 /* The statuses in `wanted` will do. `name`: the word that the sentence must hold; NULL: the name of
  * any field. */
 static llmk_status attempt(subject *s, args_copy *args, uint64_t wanted, const char *name,
@@ -195,10 +207,10 @@ static llmk_status attempt(subject *s, args_copy *args, uint64_t wanted, const c
         snprintf(why, sizeof why, "bytes of %s were written that are nobody's to write", damaged);
         complain(s, what, status, why);
     }
-    /* What prepares must say the same of arguments that need no buffer to judge. */
     const llmk_status prepared = llmk_prepare(s->ctx, s->op->op, args->bytes);
     if (status == LLMK_OK && prepared != LLMK_OK)
         complain(s, what, prepared, "llmk_prepare refuses what the call accepts");
+    prepare_without_buffers(s, *args);
     return status;
 }
 

@@ -285,9 +285,8 @@ static void test_cache_spoiled(void **state)
 static void test_cache_nonsense(void **state)
 {
     (void)state;
-    static const char *const texts[] = {
-        "",   " ",       "0",    "-1 no", "7 what?", "99999999999999999999 ",
-        "33", "garbage", "0x0 ", "\n\n\n"};
+    static const char *const texts[] = {"",       " ", "-1 no", "7 what?", "99999999999999999999 ",
+                                        "garbage"};
     static child result;
     char dir[SCRATCH_PATH + 32];
     snprintf(dir, sizeof dir, "%s/cache", folder);

@@ -1,18 +1,19 @@
 /* test_faults.c - every OpenCL call and every allocation of the library fails once, the first time
  * it is made, the second, and so on: the right status, nothing leaks, and the next call is as good
- * as ever, unless the device is lost.
+ * as ever, unless the device is lost. And a prepared call makes none that it should not.
  *
  * The linker replaces the functions of test_faults.wrap by those here. */
 #include "cases/case_internal.h"
 #include "core/core.h"
 #include "llmk_cmocka.h"
+#include "support/args_table.h"
 #include "support/calls.h"
 
 #include <stdlib.h>
 
 /* How the next n to try follows from n: the quick tier leaves some out. */
 #ifndef NEXT
-#define NEXT(n) ((n) + 1 + (n) / 6)
+#define NEXT(n) ((n) + 1 + (n) / 2)
 #endif
 
 /* ---- Faults ---- */
@@ -54,12 +55,16 @@ static struct {
     bool fired;
 } fault;
 
-/* Only what the library does in this thread, on behalf of a test, is made to fail. */
+/* Only what the library does in this thread, on behalf of a test, is counted and made to fail. */
 static _Thread_local bool armed;
+static unsigned calls_made[CALL_COUNT];
 
 static cl_int fault_of(call which)
 {
-    if (!armed || which != fault.which || ++fault.seen != fault.at)
+    if (!armed)
+        return CL_SUCCESS;
+    calls_made[which]++;
+    if (which != fault.which || ++fault.seen != fault.at)
         return CL_SUCCESS;
     fault.fired = true;
     return fault.code;
@@ -425,9 +430,67 @@ static void test_plan(void **state)
     printf("%s, %d: %u times\n", call_names[current->which], (int)current->code, lives);
 }
 
+/* ---- What a prepared call does ---- */
+
+/* Everything but setting arguments, enqueuing and asking what the arguments are. */
+static const call not_on_the_path[] = {
+    CALL_malloc,         CALL_calloc,           CALL_realloc,
+    CALL_strdup,         CALL_clCreateContext,  CALL_clCreateCommandQueue,
+    CALL_clCreateBuffer, CALL_clBuildProgram,   CALL_clCreateProgramWithSource,
+    CALL_clCreateKernel, CALL_clFinish,         CALL_clEnqueueReadBuffer,
+    CALL_clGetDeviceIDs, CALL_clGetPlatformIDs, CALL_clGetDeviceInfo,
+};
+
+/* llmk_prepare gets no buffers, and yet builds all that the call needs: that one neither builds nor
+ * allocates, waits or reads. */
+static void prepared_call(const arg_table *table, const char *fields)
+{
+    life l = {.line = fields};
+    char text[512], error[512];
+    snprintf(text, sizeof text, "%s %s", table->op, fields);
+    assert_int_equal(make_context(&l), LLMK_OK);
+    l.queue = case_queue_new(l.ctx);
+    l.run = call_case(l.ctx, l.queue, text, error, sizeof error);
+    if (!l.run)
+        fail_msg("%s: %s", text, error);
+    union {
+        max_align_t align;
+        unsigned char bytes[2048];
+    } args;
+    memcpy(args.bytes, case_run_args(l.run, 0), table->size);
+    for (const arg_field *f = table->fields; f->name; f++)
+        if (f->kind == ARG_INPUT || f->kind == ARG_OUTPUT)
+            ((llmk_tensor *)(void *)(args.bytes + f->offset))->buffer = NULL;
+        else if (f->kind == ARG_WORKSPACE)
+            memset(args.bytes + f->offset, 0, f->size);
+    assert_int_equal(llmk_prepare(l.ctx, l.run->line.op->op, args.bytes), LLMK_OK);
+    memset(calls_made, 0, sizeof calls_made);
+    fault.at = 0; /* none */
+    armed = true;
+    const llmk_status status = case_run_enqueue(l.run, 0, NULL);
+    armed = false;
+    if (status != LLMK_OK)
+        fail_msg("%s: %s", text, llmk_error_message());
+    for (size_t i = 0; i < LLMK_COUNT(not_on_the_path); i++)
+        if (calls_made[not_on_the_path[i]] > 0)
+            fail_msg("%s: a prepared call makes %u calls of %s", text,
+                     calls_made[not_on_the_path[i]], call_names[not_on_the_path[i]]);
+    case_run_free(l.run);
+    clReleaseCommandQueue(l.queue);
+    llmk_context_free(l.ctx);
+}
+
+static void test_prepared_calls(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < LLMK_COUNT(arg_tables); i++)
+        for (size_t n = 0; n < ARGS_MAX_LINES && arg_tables[i].lines[n]; n++)
+            prepared_call(&arg_tables[i], arg_tables[i].lines[n]);
+}
+
 int main(int argc, char **argv)
 {
-    struct CMUnitTest tests[LLMK_COUNT(plans)];
+    struct CMUnitTest tests[LLMK_COUNT(plans) + 1];
     char names[LLMK_COUNT(plans)][64];
     unsetenv("LLMK_VARIANT");
     for (size_t i = 0; i < LLMK_COUNT(plans); i++) {
@@ -436,6 +499,7 @@ int main(int argc, char **argv)
         tests[i] =
             (struct CMUnitTest){names[i], test_plan, NULL, NULL, (void *)(uintptr_t)&plans[i]};
     }
+    tests[LLMK_COUNT(plans)] = (struct CMUnitTest)cmocka_unit_test(test_prepared_calls);
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -318,6 +318,31 @@ static void test_bad_buffers(void **state)
     assert_int_equal(check_one(&t, LLMK_INPUT, false, &v), LLMK_INVALID_ARGUMENT);
 }
 
+/* What a buffer was made for is what it is used for. */
+static void test_access(void **state)
+{
+    (void)state;
+    static const struct {
+        cl_mem_flags flags;
+        llmk_role role;
+        llmk_status status;
+    } cases[] = {
+        {CL_MEM_READ_ONLY, LLMK_INPUT, LLMK_OK},
+        {CL_MEM_READ_ONLY, LLMK_OUTPUT, LLMK_INVALID_BUFFER},
+        {CL_MEM_WRITE_ONLY, LLMK_INPUT, LLMK_INVALID_BUFFER},
+        {CL_MEM_WRITE_ONLY, LLMK_OUTPUT, LLMK_OK},
+        {CL_MEM_READ_WRITE, LLMK_INPUT, LLMK_OK},
+        {CL_MEM_READ_WRITE, LLMK_OUTPUT, LLMK_OK},
+    };
+    for (size_t i = 0; i < LLMK_COUNT(cases); i++) {
+        cl_mem made = clCreateBuffer(llmk_context_cl_context(ctx), cases[i].flags, 64, NULL, NULL);
+        const llmk_tensor t = llmk_vector(made, LLMK_F32, 4);
+        llmk_view v;
+        assert_int_equal(check_one(&t, cases[i].role, false, &v), cases[i].status);
+        clReleaseMemObject(made);
+    }
+}
+
 static void test_image_is_no_buffer(void **state)
 {
     (void)state;
@@ -475,8 +500,9 @@ int main(void)
         cmocka_unit_test(test_random_tensors),   cmocka_unit_test(test_flatten),
         cmocka_unit_test(test_flatten_together), cmocka_unit_test(test_huge_numbers),
         cmocka_unit_test(test_bad_buffers),      cmocka_unit_test(test_image_is_no_buffer),
-        cmocka_unit_test(test_sub_buffers),      cmocka_unit_test(test_host_pointers),
-        cmocka_unit_test(test_dry_views),        cmocka_unit_test(test_take_args),
+        cmocka_unit_test(test_access),           cmocka_unit_test(test_sub_buffers),
+        cmocka_unit_test(test_host_pointers),    cmocka_unit_test(test_dry_views),
+        cmocka_unit_test(test_take_args),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

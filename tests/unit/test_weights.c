@@ -234,7 +234,7 @@ static cl_mem buffer_of(fixture *f, const void *data, uint64_t bytes, uint64_t o
     memset(image, 0x77, offset);
     memcpy(image + offset, data, bytes);
     cl_mem buffer =
-        clCreateBuffer(llmk_context_cl_context(f->ctx), CL_MEM_READ_ONLY | CL_MEM_COPY_HOST_PTR,
+        clCreateBuffer(llmk_context_cl_context(f->ctx), CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR,
                        bytes + offset, image, NULL);
     free(image);
     assert_non_null(buffer);

@@ -1,0 +1,50 @@
+/* text.c - short texts and their hashes, on the path of every call. */
+#include "core/core.h"
+
+#include <stdarg.h>
+
+void llmk_join(char *out, size_t size, ...)
+{
+    va_list parts;
+    size_t length = 0;
+    va_start(parts, size);
+    for (const char *part; (part = va_arg(parts, const char *)) != NULL;)
+        while (*part && length + 1 < size)
+            out[length++] = *part++;
+    va_end(parts);
+    if (size > 0)
+        out[length] = '\0';
+}
+
+const char *llmk_digits(uint32_t value)
+{
+    static const char texts[100][3] = {
+        "0",  "1",  "2",  "3",  "4",  "5",  "6",  "7",  "8",  "9",  "10", "11", "12", "13", "14",
+        "15", "16", "17", "18", "19", "20", "21", "22", "23", "24", "25", "26", "27", "28", "29",
+        "30", "31", "32", "33", "34", "35", "36", "37", "38", "39", "40", "41", "42", "43", "44",
+        "45", "46", "47", "48", "49", "50", "51", "52", "53", "54", "55", "56", "57", "58", "59",
+        "60", "61", "62", "63", "64", "65", "66", "67", "68", "69", "70", "71", "72", "73", "74",
+        "75", "76", "77", "78", "79", "80", "81", "82", "83", "84", "85", "86", "87", "88", "89",
+        "90", "91", "92", "93", "94", "95", "96", "97", "98", "99"};
+    return value < LLMK_COUNT(texts) ? texts[value] : "?";
+}
+
+static uint64_t mix(uint64_t h, uint64_t word)
+{
+    h = (h ^ word) * 0x9e3779b97f4a7c15u;
+    return h ^ h >> 32;
+}
+
+uint64_t llmk_hash(uint64_t seed, const void *data, size_t size)
+{
+    const unsigned char *bytes = data;
+    uint64_t word;
+    for (; size >= sizeof word; bytes += sizeof word, size -= sizeof word) {
+        memcpy(&word, bytes, sizeof word);
+        seed = mix(seed, word);
+    }
+    word = size; /* so that trailing zeros count */
+    for (size_t i = 0; i < size; i++)
+        word = word << 8 | bytes[i];
+    return mix(seed, word);
+}
