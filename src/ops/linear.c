@@ -216,7 +216,7 @@ static llmk_status gemv_launch(llmk_launch *launch, const void *problem)
                              .defines = typed_defines(p, defines),
                              .kernel = kernels[i],
                              .rows = 1u << i,
-                             .columns = GEMV_ITEMS / team * 4,
+                             .columns = UINT64_C(4) * (GEMV_ITEMS / team),
                              .local = {GEMV_ITEMS, 1, 1},
                              .has_last = true,
                              .last = team};

@@ -215,7 +215,7 @@ static llmk_status make_weights(llmk_trial *t, const recipe *r, uint64_t n, uint
 {
     if (r->format == LLMK_FORMAT_COMPRESSED_TENSORS)
         return make_tables(t, r, n, k, group, w, out);
-    uint8_t *bytes = malloc(n * k * sizeof(float));
+    uint8_t *bytes = malloc(4 * n * k); /* of the widest format */
     if (!bytes)
         return llmk_fail(LLMK_OUT_OF_MEMORY, "out of memory for a self-test");
     uint32_t state = 20261129;

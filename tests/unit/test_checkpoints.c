@@ -223,8 +223,7 @@ static void test_zero_words(void **state)
     check_zeros(*state, LLMK_FORMAT_GPTQ_V2, 0x88888888, eights);
     check_zeros(*state, LLMK_FORMAT_AWQ_GEMM, 0x88888888, eights);
     check_zeros(*state, LLMK_FORMAT_GPTQ_V1, 0x61efe3f4, borrowed);
-    /* A stored field of 15, alone or in a whole word, is a zero of 0 and carries into the next, as
-     * it borrowed from it. */
+    /* A stored field of 15 is a zero of 0, and carries into the next, which it was borrowed from. */
     check_zeros(*state, LLMK_FORMAT_GPTQ_V1, 0xeeeeeeef, none);
     check_zeros(*state, LLMK_FORMAT_GPTQ_V1, 0xeeeeeeee, full);
     check_zeros(*state, LLMK_FORMAT_GPTQ_V2, 0xffffffff, full);
