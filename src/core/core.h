@@ -121,8 +121,8 @@ struct llmk_context {
     llmk_caps caps;
     llmk_log log;
     uint32_t flags;
-    char *forced_variants; /* "op:name,..." or NULL */
-    char *forced_image;    /* LLMK_IMAGE, or NULL */
+    char *forced_variants;    /* "op:name,..." or NULL */
+    char *forced_image;       /* LLMK_IMAGE, or NULL */
     uint32_t forced_subgroup; /* LLMK_SUBGROUP, or 0 */
     const llmk_image_set *images;
     atomic_bool lost;

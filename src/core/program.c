@@ -8,10 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define MAX_KERNELS    8  /* kernels of one file */
-#define MAX_POOL       16 /* idle objects kept of one kernel */
-#define MAX_KEY        256
-#define BUCKETS        128
+#define MAX_KERNELS 8  /* kernels of one file */
+#define MAX_POOL    16 /* idle objects kept of one kernel */
+#define MAX_KEY     256
+#define BUCKETS     128
 
 typedef struct kernel_pool {
     const char *name; /* a literal of the operator's file */

@@ -244,8 +244,8 @@ static llmk_status subgroup_launch(llmk_launch *launch, const void *problem)
 {
     const uint32_t size = llmk_subgroup_expected(launch->ctx);
     char typed[32], defines[64];
-    llmk_join(defines, sizeof defines, typed_defines(problem, typed), " -DSUBGROUP=",
-              llmk_digits(llmk_subgroup_required(launch->ctx)), NULL);
+    llmk_join(defines, sizeof defines, typed_defines(problem, typed),
+              " -DSUBGROUP=", llmk_digits(llmk_subgroup_required(launch->ctx)), NULL);
     return launch_gemv(launch, problem, defines, size > GEMV_MIN_TEAM ? size : GEMV_MIN_TEAM);
 }
 
@@ -301,8 +301,7 @@ static const llmk_variant variants[] = {
 static llmk_status self_test(llmk_trial *t, const void *problem)
 {
     const linear_problem *p = problem;
-    const bool general =
-        t->variant->launch != gemv_launch && t->variant->launch != subgroup_launch;
+    const bool general = t->variant->launch != gemv_launch && t->variant->launch != subgroup_launch;
     return llmk_linear_self_test(t, p->x.dtype, p->weights->format, p->y.dtype, general);
 }
 
