@@ -99,7 +99,9 @@ static bool stem_of(const char *file, const char *defines, char stem[MAX_STEM])
             stem[n++] = '-';
             p++;
         } else if (*p != ' ') {
-            stem[n++] = *p == '=' ? '.' : *p;
+            stem[n++] = *p;
+            if (*p == '=')
+                stem[n - 1] = '.';
         }
     stem[n] = '\0';
     return true;

@@ -204,7 +204,7 @@ static llmk_status launch_gemv(llmk_launch *launch, const linear_problem *p, con
                              .defines = defines,
                              .kernel = kernels[i],
                              .rows = 1u << i,
-                             .columns = GEMV_ITEMS / team * 4,
+                             .columns = UINT64_C(4) * (GEMV_ITEMS / team),
                              .local = {GEMV_ITEMS, 1, 1},
                              .has_last = true,
                              .last = team};

@@ -64,7 +64,7 @@ static llmk_status make_weights(llmk_trial *t, llmk_format format, uint64_t n, u
                                 uint64_t group, double *w, llmk_weights **out)
 {
     const uint64_t groups = group ? (k + group - 1) / group : 1;
-    uint8_t *bytes = malloc(n * k * sizeof(float));
+    uint8_t *bytes = malloc(4 * n * k); /* of the widest format */
     float *scales = malloc(n * groups * sizeof *scales);
     if (!bytes || !scales) {
         free(bytes);

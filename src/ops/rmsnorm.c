@@ -22,7 +22,8 @@ typedef struct config {
 
 static const config gpu_configs[] = {{1, 32}, {2, 256}, {4, 512}};
 /* rmsnorm_full: columns a multiple of what a sub-group of 32 takes. */
-#define FULL_VECS 4u
+#define FULL_VECS UINT32_C(4)
+#define FULL_STEP (UINT64_C(8) * FULL_VECS * 32)
 static const config full_config = {FULL_VECS, 512};
 /* One local size: PoCL compiles a kernel anew for each. */
 static const config cpu_configs[] = {{4, 16}};
@@ -96,7 +97,7 @@ static bool aligned_rows(const problem *p)
 static bool is_full(const llmk_caps *caps, const problem *p)
 {
     return !llmk_is_cpu(caps) && !p->residual.present && !p->sum.present && p->weight.present &&
-           p->weight.dtype == p->x.dtype && p->x.ncols % (8 * FULL_VECS * 32) == 0 &&
+           p->weight.dtype == p->x.dtype && p->x.ncols % FULL_STEP == 0 &&
            p->x.ncols <= UINT64_C(8) * FULL_VECS * full_config.items &&
            p->x.ncols <= UINT64_C(8) * FULL_VECS * caps->max_work_group &&
            p->x.nrows <= MAX_GROUPS && aligned_rows(p);
@@ -316,7 +317,7 @@ static llmk_status self_test(llmk_trial *t, const void *problem_)
     const problem *p = problem_;
     /* The shortest rows that use it, and a few elements more. */
     const bool smallest = p->config == gpu_configs || p->config == cpu_configs;
-    const size_t cols = p->full ? 8 * FULL_VECS * 32 : smallest ? 40 : capacity(p->config - 1) + 8;
+    const size_t cols = p->full ? FULL_STEP : smallest ? 40 : capacity(p->config - 1) + 8;
     const float *x, *weight = NULL, *residual = NULL;
     llmk_rmsnorm_args args = LLMK_INIT(llmk_rmsnorm_args);
     args.eps = 1e-5f;
