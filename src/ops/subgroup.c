@@ -5,6 +5,8 @@
  * sizes (Intel's) have it, and registers for the kernels of the linear layer at no larger one. */
 static const uint32_t sizes[] = {16, 32, 64};
 
+#define MIN_SIZE 8u
+
 uint32_t llmk_subgroup_required(const llmk_context *ctx)
 {
     if (ctx->forced_subgroup)
@@ -30,7 +32,10 @@ bool llmk_subgroup_supported(llmk_context *ctx, const char *op, llmk_reason *why
     if (ctx->forced_subgroup && !(ctx->caps.subgroup_sizes & ctx->forced_subgroup))
         return llmk_no(why, "LLMK_SUBGROUP is %u, a size that the device does not list",
                        ctx->forced_subgroup);
+    const uint32_t size = llmk_subgroup_expected(ctx);
     if (llmk_probe_subgroup_size(ctx) == 0)
         return llmk_no(why, "the device has no sub-groups");
+    if (size < MIN_SIZE) /* sums would be longer chains than docs/numerics.md allows */
+        return llmk_no(why, "sub-groups of %u; at least %u are needed", size, MIN_SIZE);
     return true;
 }
