@@ -134,7 +134,7 @@ class Job:
         version = self.target.removeprefix("spirv") or "1.2"
         # Optimised IR becomes modules that spirv-val refuses; drivers optimise anyway.
         run([self.tools["spirv_clang"], "-target", "spir64-unknown-unknown", "-include",
-             os.path.join(HERE, "spirv.clh"), "-O1", "-Xclang", "-disable-llvm-passes", "-emit-llvm",
+             os.path.join(HERE, "spirv.clh"), "-DLLMK_IMAGE_SPIRV=" + version.replace(".", "0"), "-O1", "-Xclang", "-disable-llvm-passes", "-emit-llvm",
              "-c", *self.front, "-o", f"{self.raw}.spir.bc"])
         run([self.tools["llvm_spirv"], f"--spirv-max-version={version}", f"{self.raw}.spir.bc",
              "-o", f"{self.raw}.spv"])

@@ -1,12 +1,15 @@
 // The probes of src/core/probe.c: each asks one question of a compiler and its device.
 
 #ifdef PROBE_SUBGROUP
-#if __OPENCL_C_VERSION__ < 200
-#pragma OPENCL EXTENSION cl_khr_subgroups : enable
-#endif
+#define SUBGROUP 0
+#include "common/subgroup.clh"
+// out[i], out[items + i]: how many items add up where i is, and the sum of their ids.
 kernel void probe_subgroup(global uint *out)
 {
-    out[get_local_id(0)] = sub_group_reduce_add(1u);
+    const uint i = get_local_id(0);
+    const float count = subgroup_sum(1.0f), sum = subgroup_sum((float)i);
+    out[i] = subgroups_full() && subgroup_size() == (uint)count ? (uint)count : 0;
+    out[get_local_size(0) + i] = (uint)sum;
 }
 #endif
 

@@ -1,8 +1,14 @@
 // The linear layer for few rows of x, where the time is that of reading W once. A team of
 // work-items takes four rows of W; each item reads 16-byte chunks of all four, a team's width
 // apart, so that four loads are in flight and neighbouring items read neighbouring chunks. Every
-// loaded chunk serves all rows of x. Partial sums meet in local memory, in a fixed order.
+// loaded chunk serves all rows of x. Partial sums meet in local memory, in a fixed order; with
+// -DSUBGROUP=..., those of a sub-group without it.
 #include "linear/linear_typed.clh"
+#ifdef SUBGROUP
+#include "common/subgroup.clh"
+#else
+#define SUBGROUP_REQUIRED
+#endif
 
 #define ITEMS    128u
 #define MAX_ROWS 8
@@ -203,6 +209,37 @@ INLINE void add_chunk(const linear_t a, const uint *n, const ulong *x_row, uint 
     }
 }
 
+// The sums of a team meet in local memory. Those of row i of x are parts[i * ITEMS + first] and the
+// next count - 1: the result is (first, count).
+INLINE uint2 meet(local float4 *parts, const float4 *sum, const uint team, const uint MB)
+{
+    const uint item = get_local_id(0), lane = item & (team - 1);
+#ifdef SUBGROUP
+    const uint size = subgroup_size();
+    if (subgroups_full() && team % size == 0) {
+        for (uint i = 0; i < MB; i++) {
+            const float4 s = (float4)(subgroup_sum(sum[i].x), subgroup_sum(sum[i].y),
+                                      subgroup_sum(sum[i].z), subgroup_sum(sum[i].w));
+            if (item % size == 0)
+                parts[i * ITEMS + item / size] = s;
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        return (uint2)((item - lane) / size, team / size);
+    }
+#endif
+#pragma unroll
+    for (uint i = 0; i < MB; i++)
+        parts[i * ITEMS + item] = sum[i];
+    for (uint width = team / 2; width > 0; width /= 2) {
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (lane < width)
+            for (uint i = 0; i < MB; i++)
+                parts[i * ITEMS + item] += parts[i * ITEMS + item + width];
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    return (uint2)(item - lane, 1);
+}
+
 // A work-group's outputs: rows m0 ... m0+MB-1 of y, four columns a team. At the edges the last row
 // or column is computed again and not stored.
 INLINE void gemv(const linear_t a, local float4 *parts, const ulong m_first, const uint team,
@@ -225,25 +262,21 @@ INLINE void gemv(const linear_t a, local float4 *parts, const ulong m_first, con
     for (uint c = lane; c < chunks; c += team)
         add_chunk(a, n, x_row, c, MB, sum);
 
-#pragma unroll
-    for (uint i = 0; i < MB; i++)
-        parts[i * ITEMS + item] = sum[i];
-    for (uint width = team / 2; width > 0; width /= 2) {
-        barrier(CLK_LOCAL_MEM_FENCE);
-        if (lane < width)
-            for (uint i = 0; i < MB; i++)
-                parts[i * ITEMS + item] += parts[i * ITEMS + item + width];
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
-    local const float *total = (local const float *)(parts + (item - lane));
+    const uint2 met = meet(parts, sum, team, MB);
+    local const float *first = (local const float *)(parts + met.x);
     for (uint o = lane; o < 4 * MB; o += team)
-        if (m0 + o / 4 < a.m && n0 + o % 4 < a.n)
-            finish(a, m0 + o / 4, n0 + o % 4, total[o / 4 * (4 * ITEMS) + o % 4]);
+        if (m0 + o / 4 < a.m && n0 + o % 4 < a.n) {
+            local const float *part = first + o / 4 * (4 * ITEMS) + o % 4;
+            float total = part[0];
+            for (uint i = 1; i < met.y; i++)
+                total += part[4 * i];
+            finish(a, m0 + o / 4, n0 + o % 4, total);
+        }
 }
 
 #define GEMV(MB)                                                                                   \
-    kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void linear_gemv_##MB(               \
-        LINEAR_PARAMETERS, const uint team)                                                        \
+    kernel SUBGROUP_REQUIRED __attribute__((reqd_work_group_size(ITEMS, 1, 1)))                    \
+    void linear_gemv_##MB(LINEAR_PARAMETERS, const uint team)                                      \
     {                                                                                              \
         local float4 parts[MB * ITEMS];                                                            \
         const linear_t a = LINEAR_ARGUMENTS;                                                       \

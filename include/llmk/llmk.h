@@ -57,17 +57,20 @@
  *
  * 4. Environment
  * --------------
- *   LLMK_DEVICE       a device: its index in llmk_device_list(), "gpu", "cpu", or a part of
- *                     "PLATFORM / DEVICE", letters of either case. Ignored where the caller gives
- * one. LLMK_VARIANT      "OP:NAME[,OP:NAME...]" forces variants, e.g. "linear:ref"; calls that the
- *                     variant cannot serve fail and say why.
- *   LLMK_IMAGE        "source", "spirv" or "native" (of the natives, "ptx" or "cubin"): the only
- * kind of kernel image to use. Without it the library takes what the device runs best:
- * docs/images-and-caches.md. LLMK_LOG          "error", "warn", "info" or "debug": log to stderr.
- *   LLMK_CACHE        "off": keep nothing on disk; else the folder to use instead of
- *                     $XDG_CACHE_HOME/llmk (~/.cache/llmk).
- *   LLMK_KERNEL_PATH  a folder of kernel sources to use instead of those in the library
- * (development).
+ * - LLMK_DEVICE: a device, by its index in llmk_device_list(), "gpu", "cpu", or a part of
+ *   "PLATFORM / DEVICE", letters of either case. Ignored where the caller gives one.
+ * - LLMK_VARIANT: "OP:NAME[,OP:NAME...]" forces variants, e.g. "linear:ref"; calls that the variant
+ *   cannot serve fail and say why.
+ * - LLMK_IMAGE: "source", "spirv" or "native" (of the natives, "ptx" or "cubin"): the only kind of
+ *   kernel image to use. Without it the library takes what the device runs best:
+ *   docs/images-and-caches.md.
+ * - LLMK_LOG: "error", "warn", "info" or "debug": log to stderr.
+ * - LLMK_CACHE: "off": keep nothing on disk; else the folder to use instead of
+ *   $XDG_CACHE_HOME/llmk (~/.cache/llmk).
+ * - LLMK_KERNEL_PATH: a folder of kernel sources to use instead of those in the library
+ *   (development).
+ * - LLMK_SUBGROUP: 16, 32 or 64, the size of sub-groups to require of a device that lists it, for
+ *   tests of the variants named "subgroup": docs/adding-a-device.md.
  */
 #ifndef LLMK_LLMK_H
 #define LLMK_LLMK_H

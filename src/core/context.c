@@ -43,6 +43,13 @@ static llmk_status read_environment(llmk_context *ctx, const llmk_context_option
         return llmk_fail(LLMK_INVALID_ARGUMENT,
                          "LLMK_IMAGE is \"%s\"; expected source, spirv, native, ptx or cubin",
                          ctx->forced_image);
+    const char *subgroup = env_or("LLMK_SUBGROUP", NULL);
+    for (uint32_t size = 16; subgroup && size <= 64; size *= 2)
+        if (strcmp(subgroup, llmk_digits(size)) == 0)
+            ctx->forced_subgroup = size;
+    if (subgroup && !ctx->forced_subgroup)
+        return llmk_fail(LLMK_INVALID_ARGUMENT, "LLMK_SUBGROUP is \"%s\"; expected 16, 32 or 64",
+                         subgroup);
     return llmk_check_forced_variants(ctx->forced_variants);
 }
 

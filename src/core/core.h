@@ -83,6 +83,9 @@ typedef struct llmk_caps {
     uint64_t global_bytes, max_alloc_bytes, local_bytes, cache_bytes;
     uint32_t base_align; /* bytes */
     bool spirv;
+    const char *source_options; /* how kernel sources are built; a literal */
+    /* Sizes of sub-groups that a kernel may require, or'ed together; 0 where it cannot. */
+    uint32_t subgroup_sizes;
     char *extensions; /* owned */
     /* "vendor|device|driver|library": what a verdict or a binary on disk is valid for. */
     char identity[512];
@@ -118,8 +121,9 @@ struct llmk_context {
     llmk_caps caps;
     llmk_log log;
     uint32_t flags;
-    char *forced_variants; /* "op:name,..." or NULL */
-    char *forced_image;    /* LLMK_IMAGE, or NULL */
+    char *forced_variants;    /* "op:name,..." or NULL */
+    char *forced_image;       /* LLMK_IMAGE, or NULL */
+    uint32_t forced_subgroup; /* LLMK_SUBGROUP, or 0 */
     const llmk_image_set *images;
     atomic_bool lost;
     llmk_programs *programs;

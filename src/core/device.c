@@ -12,6 +12,9 @@
 #ifndef CL_DEVICE_IL_VERSION
 #define CL_DEVICE_IL_VERSION 0x105B
 #endif
+#ifndef CL_DEVICE_SUB_GROUP_SIZES_INTEL
+#define CL_DEVICE_SUB_GROUP_SIZES_INTEL 0x4108
+#endif
 
 static void read_string(cl_device_id device, cl_device_info what, char *out, size_t size)
 {
@@ -55,6 +58,42 @@ static llmk_vendor vendor_of(const llmk_caps *caps, const char *vendor)
     if (contains(caps->platform_name, "Intel") && contains(vendor, "Intel"))
         return LLMK_VENDOR_INTEL;
     return LLMK_VENDOR_OTHER;
+}
+
+static uint32_t read_subgroup_sizes(const llmk_caps *caps)
+{
+    size_t sizes[32], bytes = 0;
+    uint32_t all = 0;
+    if (!llmk_caps_extension(caps, "cl_intel_required_subgroup_size") ||
+        clGetDeviceInfo(caps->device, CL_DEVICE_SUB_GROUP_SIZES_INTEL, sizeof sizes, sizes,
+                        &bytes) != CL_SUCCESS)
+        return 0;
+    for (size_t i = 0; i < bytes / sizeof sizes[0]; i++)
+        if ((sizes[i] & (sizes[i] - 1)) == 0) /* others are of no use */
+            all |= (uint32_t)sizes[i];
+    return all;
+}
+
+static bool has_feature(cl_device_id device, const char *name)
+{
+    cl_name_version features[64];
+    size_t bytes = 0;
+    if (clGetDeviceInfo(device, CL_DEVICE_OPENCL_C_FEATURES, sizeof features, features, &bytes) !=
+        CL_SUCCESS)
+        return false;
+    for (size_t i = 0; i < bytes / sizeof features[0]; i++)
+        if (strncmp(features[i].name, name, sizeof features[i].name) == 0)
+            return true;
+    return false;
+}
+
+/* OpenCL C 1.2 everywhere, unless sub-groups are a feature of OpenCL C 3.0 and no extension. */
+static const char *source_options_of(const llmk_caps *caps)
+{
+    return !llmk_caps_extension(caps, "cl_khr_subgroups") &&
+                   has_feature(caps->device, "__opencl_c_subgroups")
+               ? "-cl-std=CL3.0"
+               : "-cl-std=CL1.2";
 }
 
 llmk_status llmk_caps_read(cl_device_id device, llmk_caps *caps)
@@ -104,6 +143,8 @@ llmk_status llmk_caps_read(cl_device_id device, llmk_caps *caps)
     if (!caps->extensions)
         return llmk_fail(LLMK_OUT_OF_MEMORY, "out of memory for the extension string");
     clGetDeviceInfo(device, CL_DEVICE_EXTENSIONS, length, caps->extensions, NULL);
+    caps->subgroup_sizes = read_subgroup_sizes(caps);
+    caps->source_options = source_options_of(caps);
     snprintf(caps->identity, sizeof caps->identity, "%s|%s|%s|%u", caps->platform_name,
              caps->device_name, caps->driver, llmk_version());
     return LLMK_OK;

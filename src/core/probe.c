@@ -12,7 +12,7 @@
 #endif
 
 #define PROBE_FILE   "common/probe.cl"
-#define MAX_SUBGROUP 64
+#define MAX_SUBGROUP 64u /* and the items of that probe */
 
 /* What a probe found: 0 is "no". Not certain where it failed for a reason that may pass (memory, a
  * lost device): then it holds for this context only and is not kept on disk. */
@@ -68,17 +68,25 @@ static answer find_subgroup_size(llmk_context *trial)
     if (most == 0 && !llmk_caps_extension(&trial->caps, "cl_khr_subgroups") &&
         !llmk_caps_extension(&trial->caps, "cl_intel_subgroups"))
         return no;
-    /* Every item adds 1 within its sub-group: all must agree on a size that divides the group. */
-    uint32_t sums[64];
+    /* What every item sees: all must agree on a size that divides the group, and a sub-group must
+     * be neighbours. */
+    struct {
+        uint32_t size[MAX_SUBGROUP], sum_of_ids[MAX_SUBGROUP];
+    } seen;
     answer found = no;
-    memset(sums, 0xff, sizeof sums);
-    if (!run(trial, "-DPROBE_SUBGROUP", "probe_subgroup", LLMK_COUNT(sums), sums, LLMK_COUNT(sums),
-             &found.certain))
+    memset(&seen, 0xff, sizeof seen);
+    if (!run(trial, "-DPROBE_SUBGROUP", "probe_subgroup", MAX_SUBGROUP, (uint32_t *)&seen,
+             sizeof seen / sizeof(uint32_t), &found.certain))
         return found;
-    for (size_t i = 0; i < LLMK_COUNT(sums); i++)
-        if (sums[i] != sums[0])
+    const uint32_t size = seen.size[0];
+    if (size < 1 || size > MAX_SUBGROUP || MAX_SUBGROUP % size != 0)
+        return found;
+    for (uint32_t i = 0; i < MAX_SUBGROUP; i++) {
+        const uint32_t first = i - i % size;
+        if (seen.size[i] != size || seen.sum_of_ids[i] != size * first + size * (size - 1) / 2)
             return found;
-    found.value = sums[0] >= 1 && sums[0] <= MAX_SUBGROUP ? (int)sums[0] : 0;
+    }
+    found.value = (int)size;
     return found;
 }
 

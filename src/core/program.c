@@ -8,11 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define MAX_KERNELS    8  /* kernels of one file */
-#define MAX_POOL       16 /* idle objects kept of one kernel */
-#define MAX_KEY        256
-#define BUCKETS        128
-#define SOURCE_OPTIONS "-cl-std=CL1.2"
+#define MAX_KERNELS 8  /* kernels of one file */
+#define MAX_POOL    16 /* idle objects kept of one kernel */
+#define MAX_KEY     256
+#define BUCKETS     128
 
 typedef struct kernel_pool {
     const char *name; /* a literal of the operator's file */
@@ -247,7 +246,7 @@ static llmk_status build_image(llmk_context *ctx, const llmk_image *image, const
 
     char options[512] = "";
     if (!image->file)
-        snprintf(options, sizeof options, SOURCE_OPTIONS " %s", defines);
+        snprintf(options, sizeof options, "%s %s", ctx->caps.source_options, defines);
     char key[1400];
     snprintf(key, sizeof key, "program|%s|%s|%s|%s|%s|%016" PRIx64, ctx->caps.identity, file,
              defines, image->kind, image->target, llmk_hash(LLMK_HASH_SEED, data, size));

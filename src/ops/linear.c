@@ -1,6 +1,7 @@
 /* linear.c - y = x W^T + bias + residual, for weights in any layout. */
 #include "ops/linear.h"
 #include "ops/linear_selftest.h"
+#include "ops/subgroup.h"
 
 #include <stdio.h>
 
@@ -191,29 +192,27 @@ static bool gemv_supports(llmk_context *ctx, const void *problem, llmk_reason *w
 }
 
 /* Items that share four rows of W: few enough that each has work, as many as it takes to give every
- * compute unit about a thousand. Depends on the weights and the device alone, so that a row of x
- * gives the same bits whatever its neighbours. */
-static uint32_t gemv_team(const llmk_context *ctx, const llmk_weights *w)
+ * compute unit about a thousand; at least `team`. Depends on the weights and the device alone, so
+ * that a row of x gives the same bits whatever its neighbours. */
+static uint32_t gemv_team(const llmk_context *ctx, const llmk_weights *w, uint32_t team)
 {
-    uint32_t team = GEMV_MIN_TEAM;
     while (team < GEMV_ITEMS && (uint64_t)team * 16 < w->pitch &&
            (w->n / 4 + 1) * team < (uint64_t)ctx->caps.compute_units * 1024)
         team *= 2;
     return team;
 }
 
-static llmk_status gemv_launch(llmk_launch *launch, const void *problem)
+static llmk_status launch_gemv(llmk_launch *launch, const linear_problem *p, const char *defines,
+                               uint32_t min_team)
 {
-    const linear_problem *p = problem;
     static const char *const kernels[] = {"linear_gemv_1", "linear_gemv_2", "linear_gemv_4",
                                           "linear_gemv_8"};
-    const uint32_t team = gemv_team(launch->ctx, p->weights);
+    const uint32_t team = gemv_team(launch->ctx, p->weights, min_team);
     uint32_t i = 0;
     while (1u << i < p->x.nrows)
         i++;
-    char defines[32];
     const linear_recipe r = {.file = "linear/linear_gemv.cl",
-                             .defines = typed_defines(p, defines),
+                             .defines = defines,
                              .kernel = kernels[i],
                              .rows = 1u << i,
                              .columns = UINT64_C(4) * (GEMV_ITEMS / team),
@@ -221,6 +220,46 @@ static llmk_status gemv_launch(llmk_launch *launch, const void *problem)
                              .has_last = true,
                              .last = team};
     return llmk_linear_run(launch, p, &r);
+}
+
+static llmk_status gemv_launch(llmk_launch *launch, const void *problem)
+{
+    char defines[32];
+    return launch_gemv(launch, problem, typed_defines(problem, defines), GEMV_MIN_TEAM);
+}
+
+/* Float weights of another type than x. */
+static bool mixes_floats(const linear_problem *p)
+{
+    static const llmk_layout same[] = {[LLMK_F32] = LLMK_LAYOUT_F32_PORTABLE,
+                                       [LLMK_F16] = LLMK_LAYOUT_F16_PORTABLE,
+                                       [LLMK_BF16] = LLMK_LAYOUT_BF16_PORTABLE};
+    const llmk_layout layout = p->weights->layout;
+    return (layout == LLMK_LAYOUT_F32_PORTABLE || layout == LLMK_LAYOUT_F16_PORTABLE ||
+            layout == LLMK_LAYOUT_BF16_PORTABLE) &&
+           layout != same[p->x.dtype];
+}
+
+/* gemv with sub-groups, in the types that are common: each pair is four images more. */
+static bool subgroup_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
+{
+    const linear_problem *p = problem;
+    if (!gemv_supports(ctx, problem, why))
+        return false;
+    if (!reads(p, LLMK_LAYOUTS_PORTABLE & ~LLMK_LAYOUT_BIT(LLMK_LAYOUT_Q6_K_PORTABLE), why))
+        return false;
+    if (mixes_floats(p))
+        return llmk_no(why, "x is %s: float weights of another type", llmk_dtype_name(p->x.dtype));
+    return llmk_subgroup_supported(ctx, "linear", why);
+}
+
+static llmk_status subgroup_launch(llmk_launch *launch, const void *problem)
+{
+    const uint32_t size = llmk_subgroup_expected(launch->ctx);
+    char typed[32], defines[64];
+    llmk_join(defines, sizeof defines, typed_defines(problem, typed),
+              " -DSUBGROUP=", llmk_digits(llmk_subgroup_required(launch->ctx)), NULL);
+    return launch_gemv(launch, problem, defines, size > GEMV_MIN_TEAM ? size : GEMV_MIN_TEAM);
 }
 
 static bool portable_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
@@ -263,15 +302,19 @@ static llmk_status ref_launch(llmk_launch *launch, const void *problem)
 }
 
 static const llmk_variant variants[] = {
-    {"cpu", cpu_supports, cpu_launch}, {"gemv", gemv_supports, gemv_launch},
-    LLMK_LINEAR_TILED_VARIANTS,        {"portable", portable_supports, portable_launch},
-    {"ref", ref_supports, ref_launch}, LLMK_LINEAR_EMULATED_VARIANTS,
+    {"cpu", cpu_supports, cpu_launch},
+    {"subgroup", subgroup_supports, subgroup_launch},
+    {"gemv", gemv_supports, gemv_launch},
+    LLMK_LINEAR_TILED_VARIANTS,
+    {"portable", portable_supports, portable_launch},
+    {"ref", ref_supports, ref_launch},
+    LLMK_LINEAR_EMULATED_VARIANTS,
 };
 
 static llmk_status self_test(llmk_trial *t, const void *problem)
 {
     const linear_problem *p = problem;
-    const bool general = t->variant->launch != gemv_launch;
+    const bool general = t->variant->launch != gemv_launch && t->variant->launch != subgroup_launch;
     return llmk_linear_self_test(t, p->x.dtype, p->weights, p->y.dtype, general);
 }
 

@@ -1,5 +1,6 @@
 /* rmsnorm.c - RMSNorm, with the residual addition fused. */
 #include "ops/elementwise.h"
+#include "ops/subgroup.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -46,20 +47,29 @@ static const config *choose_config(const llmk_caps *caps, uint64_t cols, bool fu
     return &configs[count - 1];
 }
 
-/* Work-items a row and rows a work-group, which is of whole sub-groups. */
-static void choose_local(const llmk_caps *caps, const config *f, uint64_t cols, size_t local[3])
+/* Work-items a row and rows a work-group, which is of whole sub-groups: of 32 items, or of
+ * `subgroup` if these are more. */
+static void choose_local(const llmk_caps *caps, const config *f, uint64_t cols, uint32_t subgroup,
+                         size_t local[3])
 {
-    enum { SUBGROUP = 32, SMALL_GROUP = 128 };
+    enum { SMALL_GROUP = 128 };
     local[0] = f->items;
     local[1] = local[2] = 1;
-    if (llmk_is_cpu(caps))
+    if (llmk_is_cpu(caps)) {
+        if (subgroup) { /* tests: rows of parts of a sub-group, of one, and of several */
+            local[0] = cols <= capacity(f) ? 16 : 64;
+            local[1] = 64 / local[0];
+        }
         return;
+    }
+    if (subgroup < 32)
+        subgroup = 32;
     const uint64_t width = UINT64_C(8) * f->vecs, needed = (cols + width - 1) / width;
     size_t items = 1;
-    while (items < needed && items < SUBGROUP)
+    while (items < needed && items < subgroup)
         items *= 2;
     if (items < needed)
-        items = needed < f->items ? (needed + SUBGROUP - 1) / SUBGROUP * SUBGROUP : f->items;
+        items = needed < f->items ? (needed + subgroup - 1) / subgroup * subgroup : f->items;
     if (items > caps->max_work_group)
         items = caps->max_work_group;
     local[0] = items;
@@ -174,22 +184,26 @@ static llmk_status launch_ref(llmk_launch *launch, const void *problem_)
                                (const size_t[3]){ITEMS, 1, 1});
 }
 
-static llmk_status launch_rows(llmk_launch *launch, const problem *p, const char *file)
+/* subgroup: the size that the kernel counts on, 0 for none; `required` goes to the defines, NULL
+ * where the file has no such. */
+static llmk_status launch_rows(llmk_launch *launch, const problem *p, const char *file,
+                               uint32_t subgroup, const char *required)
 {
     const llmk_caps *caps = &launch->ctx->caps;
     const uint64_t rows = p->x.nrows, cols = p->x.ncols;
     const config *f = p->config;
     size_t local[3];
-    choose_local(caps, f, cols, local);
+    choose_local(caps, f, cols, subgroup, local);
     const bool aligned = cols % 8 == 0 && aligned_rows(p);
-    const bool resident = aligned && cols <= UINT64_C(8) * f->vecs * local[0];
+    const uint64_t held = UINT64_C(8) * f->vecs * local[0];
+    const bool resident = aligned && cols <= held, full = p->full && cols == held;
 
     char defines[64];
     llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype),
               " -DY=", llmk_dtype_name(p->y.dtype), " -DVECS=", llmk_digits((uint32_t)f->vecs),
-              NULL);
+              required ? " -DSUBGROUP=" : "", required ? required : "", NULL);
     llmk_kernel k = llmk_kernel_open(launch, file, defines,
-                                     p->full               ? "rmsnorm_full"
+                                     full                  ? "rmsnorm_full"
                                      : !resident           ? "rmsnorm_looped"
                                      : p->residual.present ? "rmsnorm_resident_residual"
                                                            : "rmsnorm_resident");
@@ -211,12 +225,19 @@ static llmk_status launch_rows(llmk_launch *launch, const problem *p, const char
 
 static llmk_status launch_portable(llmk_launch *launch, const void *problem_)
 {
-    return launch_rows(launch, problem_, "rmsnorm/rmsnorm_portable.cl");
+    return launch_rows(launch, problem_, "rmsnorm/rmsnorm_portable.cl", 0, NULL);
 }
 
 static llmk_status launch_nv(llmk_launch *launch, const void *problem_)
 {
-    return launch_rows(launch, problem_, "rmsnorm/rmsnorm_nv.cl");
+    return launch_rows(launch, problem_, "rmsnorm/rmsnorm_nv.cl", 32, NULL);
+}
+
+static llmk_status launch_subgroup(llmk_launch *launch, const void *problem_)
+{
+    return launch_rows(launch, problem_, "rmsnorm/rmsnorm_subgroup.cl",
+                       llmk_subgroup_expected(launch->ctx),
+                       llmk_digits(llmk_subgroup_required(launch->ctx)));
 }
 
 static bool supports_ref(llmk_context *ctx, const void *problem_, llmk_reason *why)
@@ -241,8 +262,19 @@ static bool supports_nv(llmk_context *ctx, const void *problem_, llmk_reason *wh
     return llmk_nv_supported(ctx, why) && supports_portable(ctx, problem_, why);
 }
 
+/* In the types that are common: each pair is twelve images more. */
+static bool supports_subgroup(llmk_context *ctx, const void *problem_, llmk_reason *why)
+{
+    const problem *p = problem_;
+    if (p->x.dtype != p->y.dtype)
+        return llmk_no(why, "x is %s and y is %s: for one type only", llmk_dtype_name(p->x.dtype),
+                       llmk_dtype_name(p->y.dtype));
+    return supports_portable(ctx, problem_, why) && llmk_subgroup_supported(ctx, "rmsnorm", why);
+}
+
 static const llmk_variant variants[] = {
     {"nv", supports_nv, launch_nv},
+    {"subgroup", supports_subgroup, launch_subgroup},
     {"portable", supports_portable, launch_portable},
     {"ref", supports_ref, launch_ref},
 };

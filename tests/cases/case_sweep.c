@@ -163,19 +163,24 @@ size_t case_variants(const case_op *op, llmk_variant_info *infos, size_t capacit
     return count < capacity ? count : capacity;
 }
 
-size_t case_sweep(const case_op *op, case_tier tier, FILE *out)
+size_t case_sweep(const case_op *op, const char *variant, case_tier tier, FILE *out)
 {
     llmk_variant_info infos[MAX_VARIANTS];
     const size_t count = case_variants(op, infos, MAX_VARIANTS, out);
-    size_t failed = 0;
+    size_t failed = 0, swept = 0;
     if (!count) {
         fprintf(out, "%s: its variants cannot be listed\n", op->name);
         return 1;
     }
     for (size_t i = 0; i < count; i++) {
+        if (variant && strcmp(variant, infos[i].name) != 0)
+            continue;
         sweep s = {.op = op, .variant = infos[i].name, .out = out};
         run_variant(&s, tier);
         failed += s.failed;
+        swept++;
     }
-    return failed;
+    if (!swept)
+        fprintf(out, "%s has no variant \"%s\"\n", op->name, variant);
+    return swept ? failed : 1;
 }

@@ -148,6 +148,9 @@ static void test_variant_and_image(void **state)
         {CALL, {"LLMK_IMAGE=source"}, LLMK_OK, "LLMK_OK", ""},
         {CALL, {"LLMK_IMAGE="}, LLMK_OK, "LLMK_OK", ""},
         {CALL, {"LLMK_IMAGE=garbage"}, LLMK_INVALID_ARGUMENT, "LLMK_IMAGE is \"garbage\"", ""},
+        {CALL, {"LLMK_SUBGROUP=32"}, LLMK_OK, "LLMK_OK", ""},
+        {CALL, {"LLMK_SUBGROUP="}, LLMK_OK, "LLMK_OK", ""},
+        {CALL, {"LLMK_SUBGROUP=33"}, LLMK_INVALID_ARGUMENT, "LLMK_SUBGROUP is \"33\"", ""},
     };
     run_cases(cases, LLMK_COUNT(cases));
 }

@@ -17,14 +17,18 @@ typedef struct pretence {
     llmk_vendor vendor;
     cl_device_type type;
     uint32_t compute_capability;
+    uint32_t subgroup, subgroup_sizes, forced_subgroup;
 } pretence;
 
 static const pretence devices[] = {
-    {"", LLMK_VENDOR_POCL, CL_DEVICE_TYPE_CPU, 0},
-    {"a GPU", LLMK_VENDOR_OTHER, CL_DEVICE_TYPE_GPU, 0},
-    {"an A100", LLMK_VENDOR_NVIDIA, CL_DEVICE_TYPE_GPU, 80},
-    {"an H100", LLMK_VENDOR_NVIDIA, CL_DEVICE_TYPE_GPU, 90},
-    {"gfx942", LLMK_VENDOR_AMD, CL_DEVICE_TYPE_GPU, 0},
+    {"", LLMK_VENDOR_POCL, CL_DEVICE_TYPE_CPU, 0, 64, 16 | 32 | 64, 0},
+    {"a GPU", LLMK_VENDOR_OTHER, CL_DEVICE_TYPE_GPU, 0, 8, 0, 0},
+    {"an A100", LLMK_VENDOR_NVIDIA, CL_DEVICE_TYPE_GPU, 80, 0, 0, 0},
+    {"an H100", LLMK_VENDOR_NVIDIA, CL_DEVICE_TYPE_GPU, 90, 0, 0, 0},
+    {"gfx942", LLMK_VENDOR_AMD, CL_DEVICE_TYPE_GPU, 0, 64, 0, 0},
+    {"a GPU of Intel", LLMK_VENDOR_INTEL, CL_DEVICE_TYPE_GPU, 0, 32, 8 | 16 | 32, 0},
+    {"sub-groups of 32", LLMK_VENDOR_INTEL, CL_DEVICE_TYPE_GPU, 0, 32, 8 | 16 | 32, 32},
+    {"sub-groups of 64", LLMK_VENDOR_OTHER, CL_DEVICE_TYPE_GPU, 0, 64, 64, 64},
 };
 
 /* Only the index: so every program fails before anything is built. */
@@ -45,8 +49,11 @@ static llmk_context *context_of(const pretence *device)
     ctx->caps.vendor = device->vendor;
     ctx->caps.type = device->type;
     ctx->caps.compute_capability = device->compute_capability;
+    ctx->caps.subgroup_sizes = device->subgroup_sizes;
+    ctx->forced_subgroup = device->forced_subgroup;
     if (device->name[0])
         snprintf(ctx->caps.device_name, sizeof ctx->caps.device_name, "%s", device->name);
+    atomic_store(&ctx->subgroup_size, (int)device->subgroup);
     atomic_store(&ctx->inline_ptx, device->vendor == LLMK_VENDOR_NVIDIA);
     atomic_store(&ctx->fp16, device->type == CL_DEVICE_TYPE_GPU);
     return ctx;

@@ -1,5 +1,5 @@
 /* test_operators.c - every quick case of every operator (or of those named as arguments) on every
- * variant that the device supports. */
+ * variant that the device supports ("rmsnorm:subgroup": on that one). */
 #include "cases/case_sweep.h"
 #include "core/image.h"
 
@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -17,17 +18,27 @@
 
 #define MAX_OPERATORS 64
 
+typedef struct selection {
+    const case_op *op;
+    const char *variant; /* NULL: all */
+} selection;
+
+static selection selections[MAX_OPERATORS];
+
 static void test_operator(void **state)
 {
-    const case_op *op = *state;
-    const size_t failed = case_sweep(op, TIER, stdout);
+    const selection *s = *state;
+    const size_t failed = case_sweep(s->op, s->variant, TIER, stdout);
     if (failed)
-        fail_msg("%s: %zu failures", op->name, failed);
+        fail_msg("%s: %zu failures", s->op->name, failed);
 }
 
-static struct CMUnitTest test_of(const case_op *op)
+static selection find(char *argument)
 {
-    return (struct CMUnitTest){op->name, test_operator, NULL, NULL, (void *)(uintptr_t)op};
+    char *colon = strchr(argument, ':');
+    if (colon)
+        *colon = '\0';
+    return (selection){case_op_find(argument), colon ? colon + 1 : NULL};
 }
 
 int main(int argc, char **argv)
@@ -36,15 +47,17 @@ int main(int argc, char **argv)
     size_t count = 0;
     unsetenv("LLMK_VARIANT"); /* it would win over the variants that the sweep forces */
     for (const case_op *const *op = case_ops; argc < 2 && *op && count < MAX_OPERATORS; op++)
-        group[count++] = test_of(*op);
+        selections[count++] = (selection){*op, NULL};
     for (int i = 1; i < argc && count < MAX_OPERATORS; i++) {
-        const case_op *op = case_op_find(argv[i]);
-        if (!op) {
+        selections[count] = find(argv[i]);
+        if (!selections[count++].op) {
             fprintf(stderr, "no operator \"%s\"\n", argv[i]);
             return 2;
         }
-        group[count++] = test_of(op);
     }
+    for (size_t i = 0; i < count; i++)
+        group[i] =
+            (struct CMUnitTest){selections[i].op->name, test_operator, NULL, NULL, &selections[i]};
     const int failed = _cmocka_run_group_tests("operators", group, count, NULL, NULL);
     if (llmk_manifest_gap()) { /* every program that a case asked for must have its images */
         fprintf(stderr, "not in cl/manifest.txt: %s\n", llmk_manifest_gap());
