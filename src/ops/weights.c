@@ -291,7 +291,7 @@ static llmk_status describe(llmk_context *ctx, const llmk_weights_desc *desc, ll
         return llmk_fail(LLMK_INVALID_SHAPE,
                          "weights: n is %" PRIu64 " and k is %" PRIu64 "; at most %" PRIu64 " each",
                          desc->n, desc->k, MAX_EDGE);
-    if (f->block)
+    if (f->packing == WEIGHTS_BLOCKS)
         LLMK_TRY(check_multiple("k", desc->k, f->block, f->name));
     LLMK_TRY(check_options(desc, f));
     p->format = f;

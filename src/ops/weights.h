@@ -35,15 +35,15 @@ typedef enum weights_packing {
 } weights_packing;
 
 typedef struct weights_format {
-    llmk_format format;
     const char *name;
+    weights_repack_fn repack; /* NULL: as they are */
+    llmk_format format;
     weights_packing packing;
     uint32_t block, block_bytes; /* WEIGHTS_BLOCKS: weights in a block along K; its bytes */
     uint32_t group;              /* WEIGHTS_BLOCKS: weights in a group; 0: no scales */
     llmk_layout layout;
     llmk_scale_kind scale_kind;
     float zero;
-    weights_repack_fn repack; /* NULL: as they are */
 } weights_format;
 
 const weights_format *weights_format_of(llmk_format format);

@@ -92,7 +92,7 @@ static void repack_q4_k(const uint8_t *block, uint8_t *codes, uint8_t *scale)
         const unsigned s = g < 4 ? six[g] & 63u : (six[g + 4] & 15u) | (six[g - 4] >> 6u) << 4;
         const unsigned m = g < 4 ? six[g + 4] & 63u : (six[g + 4] + 0u) >> 4 | (six[g] >> 6u) << 4;
         const unsigned both = (s | m << 6) << (g & 1) * 4;
-        uint8_t *at = scale + 4 + g * 3 / 2;
+        uint8_t *at = scale + 4 + (size_t)g * 3 / 2;
         at[0] = (uint8_t)(at[0] | (both & 255));
         at[1] = (uint8_t)(at[1] | both >> 8);
     }
@@ -116,7 +116,7 @@ static void repack_q6_k(const uint8_t *block, uint8_t *codes, uint8_t *scale)
     memset(codes, 0, 192);
     for (unsigned k = 0; k < 256; k++) {
         const unsigned q = q6_k_code(block, k), i = k % 64;
-        uint8_t *at = codes + k / 64 * 48;
+        uint8_t *at = codes + (size_t)48 * (k / 64);
         at[i / 2] = (uint8_t)(at[i / 2] | (q & 15) << (i & 1) * 4);
         at[32 + i / 4] = (uint8_t)(at[32 + i / 4] | q >> 4 << (i & 3) * 2);
     }
@@ -133,19 +133,19 @@ static void repack_q6_k(const uint8_t *block, uint8_t *codes, uint8_t *scale)
 
 /* Layout, scale and zero of the formats with tables apart follow from the description. */
 static const weights_format formats[] = {
-    {LLMK_FORMAT_F32, "f32", WEIGHTS_BLOCKS, 1, 4, 0, F32L, LLMK_SCALE_NONE, 0, NULL},
-    {LLMK_FORMAT_F16, "f16", WEIGHTS_BLOCKS, 1, 2, 0, F16L, LLMK_SCALE_NONE, 0, NULL},
-    {LLMK_FORMAT_BF16, "bf16", WEIGHTS_BLOCKS, 1, 2, 0, BF16L, LLMK_SCALE_NONE, 0, NULL},
-    {LLMK_FORMAT_GGUF_Q8_0, "q8_0", WEIGHTS_BLOCKS, 32, 34, 32, S8L, LLMK_SCALE_F16, 0,
-     repack_q8_0},
-    {LLMK_FORMAT_GGUF_Q4_0, "q4_0", WEIGHTS_BLOCKS, 32, 18, 32, U4L, LLMK_SCALE_F16, 8,
-     repack_q4_0},
-    {LLMK_FORMAT_GGUF_Q4_1, "q4_1", WEIGHTS_BLOCKS, 32, 20, 32, U4L, LLMK_SCALE_F16_MIN, 0,
-     repack_q4_1},
-    {LLMK_FORMAT_GGUF_Q4_K, "q4_k", WEIGHTS_BLOCKS, 256, 144, 32, U4L, LLMK_SCALE_Q4_K, 0,
-     repack_q4_k},
-    {LLMK_FORMAT_GGUF_Q6_K, "q6_k", WEIGHTS_BLOCKS, 256, 210, 16, Q6L, LLMK_SCALE_Q6_K, 32,
-     repack_q6_k},
+    {"f32", NULL, LLMK_FORMAT_F32, WEIGHTS_BLOCKS, 1, 4, 0, F32L, LLMK_SCALE_NONE, 0},
+    {"f16", NULL, LLMK_FORMAT_F16, WEIGHTS_BLOCKS, 1, 2, 0, F16L, LLMK_SCALE_NONE, 0},
+    {"bf16", NULL, LLMK_FORMAT_BF16, WEIGHTS_BLOCKS, 1, 2, 0, BF16L, LLMK_SCALE_NONE, 0},
+    {"q8_0", repack_q8_0, LLMK_FORMAT_GGUF_Q8_0, WEIGHTS_BLOCKS, 32, 34, 32, S8L, LLMK_SCALE_F16,
+     0},
+    {"q4_0", repack_q4_0, LLMK_FORMAT_GGUF_Q4_0, WEIGHTS_BLOCKS, 32, 18, 32, U4L, LLMK_SCALE_F16,
+     8},
+    {"q4_1", repack_q4_1, LLMK_FORMAT_GGUF_Q4_1, WEIGHTS_BLOCKS, 32, 20, 32, U4L,
+     LLMK_SCALE_F16_MIN, 0},
+    {"q4_k", repack_q4_k, LLMK_FORMAT_GGUF_Q4_K, WEIGHTS_BLOCKS, 256, 144, 32, U4L, LLMK_SCALE_Q4_K,
+     0},
+    {"q6_k", repack_q6_k, LLMK_FORMAT_GGUF_Q6_K, WEIGHTS_BLOCKS, 256, 210, 16, Q6L, LLMK_SCALE_Q6_K,
+     32},
     {.format = LLMK_FORMAT_W8, .name = "w8", .packing = WEIGHTS_W8},
     {.format = LLMK_FORMAT_W4, .name = "w4", .packing = WEIGHTS_W4},
     {.format = LLMK_FORMAT_GPTQ_V1, .name = "gptq_v1", .packing = WEIGHTS_GPTQ},

@@ -49,7 +49,7 @@ static llmk_status lay_out(const uint64_t *count, uint64_t k, weights_order *ord
                          " weights a row; at most 2^31 - 1 fit",
                          at);
     order->depth = at;
-    order->column = malloc((size_t)at * sizeof *order->column);
+    order->column = malloc((size_t)(at + 1) * sizeof *order->column);
     if (!order->column)
         return llmk_fail(LLMK_OUT_OF_MEMORY,
                          "weights: no memory for the order of %" PRIu64 " weights", at);
@@ -59,7 +59,7 @@ static llmk_status lay_out(const uint64_t *count, uint64_t k, weights_order *ord
         return LLMK_OK;
     order->group_size = FINE;
     order->groups = (uint32_t)(at / FINE);
-    order->group = malloc(order->groups * sizeof *order->group);
+    order->group = malloc(((size_t)order->groups + 1) * sizeof *order->group);
     if (!order->group)
         return llmk_fail(LLMK_OUT_OF_MEMORY, "weights: no memory for %" PRIu32 " groups",
                          order->groups);
@@ -70,6 +70,24 @@ static llmk_status lay_out(const uint64_t *count, uint64_t k, weights_order *ord
     return LLMK_OK;
 }
 
+/* count, zeroed, and begin: of every group. */
+static llmk_status sort(const uint32_t *g_idx, uint64_t k, uint64_t *count, uint64_t *begin,
+                        weights_order *order)
+{
+    for (uint64_t i = 0; i < k; i++) {
+        if (g_idx[i] >= order->groups)
+            return llmk_fail(LLMK_CORRUPT_DATA,
+                             "weights: g_idx[%" PRIu64 "] is %" PRId32 "; there are %" PRIu32
+                             " groups of %" PRIu32,
+                             i, (int32_t)g_idx[i], order->groups, order->group_size);
+        count[g_idx[i]]++;
+    }
+    LLMK_TRY(lay_out(count, k, order, begin));
+    for (uint64_t i = 0; i < k; i++)
+        order->column[begin[g_idx[i]]++] = (uint32_t)i;
+    return LLMK_OK;
+}
+
 llmk_status weights_order_make(const uint32_t *g_idx, uint64_t k, uint32_t group_size,
                                uint32_t groups, weights_order *order)
 {
@@ -77,22 +95,10 @@ llmk_status weights_order_make(const uint32_t *g_idx, uint64_t k, uint32_t group
     if (!g_idx || is_trivial(g_idx, k, group_size))
         return LLMK_OK;
     uint64_t *count = calloc(groups, sizeof *count), *begin = calloc(groups, sizeof *begin);
-    llmk_status status = LLMK_OK;
-    if (!count || !begin)
-        status = llmk_fail(LLMK_OUT_OF_MEMORY, "weights: no memory for %" PRIu32 " groups", groups);
-    for (uint64_t i = 0; status == LLMK_OK && i < k; i++) {
-        if (g_idx[i] >= groups)
-            status = llmk_fail(LLMK_CORRUPT_DATA,
-                               "weights: g_idx[%" PRIu64 "] is %" PRId32 "; there are %" PRIu32
-                               " groups of %" PRIu32,
-                               i, (int32_t)g_idx[i], groups, group_size);
-        else
-            count[g_idx[i]]++;
-    }
-    if (status == LLMK_OK)
-        status = lay_out(count, k, order, begin);
-    for (uint64_t i = 0; status == LLMK_OK && i < k; i++)
-        order->column[begin[g_idx[i]]++] = (uint32_t)i;
+    const llmk_status status =
+        count && begin
+            ? sort(g_idx, k, count, begin, order)
+            : llmk_fail(LLMK_OUT_OF_MEMORY, "weights: no memory for %" PRIu32 " groups", groups);
     free(count);
     free(begin);
     return status;

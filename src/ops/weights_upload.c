@@ -243,6 +243,8 @@ static llmk_status take_scales(upload *u)
     else
         LLMK_TRY(take(u, &p->scales, u->first, u->rows, 0, size * p->source_groups, &u->scale_stage,
                       &from));
+    if (!from.at)
+        return LLMK_OK;
     for (uint64_t r = 0; r < u->rows; r++)
         for (uint32_t g = 0; g < u->w->groups; g++) {
             const uint64_t s = source_group(u, g);
@@ -288,7 +290,8 @@ static llmk_status zero_of(const upload *u, view from, uint64_t r, uint32_t grou
                     mask;
             return LLMK_OK;
         }
-        const int v = (int8_t)from.at[r * from.pitch + group], half = 1 << (p->bits - 1);
+        const int half = 1 << (p->bits - 1);
+        const int v = (from.at[r * from.pitch + group] ^ 0x80) - 128; /* of an int8 */
         if (v < -half || v >= half)
             return bad_zero(u, r, group, v, -half, half - 1);
         *zero = (uint32_t)(v + half);
@@ -312,6 +315,8 @@ static llmk_status take_zeros(upload *u)
         LLMK_TRY(take(u, t, words_begin(u), words_count(u), 0, t->bytes, &u->zero_stage, &from));
     else
         LLMK_TRY(take(u, t, u->first, u->rows, 0, t->bytes, &u->zero_stage, &from));
+    if (!from.at)
+        return LLMK_OK;
     for (uint64_t r = 0; r < u->rows; r++)
         for (uint32_t g = 0; g < u->w->groups; g++) {
             uint32_t zero = 0;
