@@ -700,6 +700,8 @@ typedef struct llmk_weights_desc {
     uint32_t bits;          /* 8: GPTQ and compressed-tensors of 8 bits; 0: the format's own, 4 */
     uint64_t scale_row_bytes; /* distance of two rows in scales */
     uint64_t zero_row_bytes;  /* distance of two rows in zeros */
+    uint64_t groups; /* with g_idx: G, at most 2^24, where it is more than ceil(K / g): a part of an
+                        act-order matrix along K has weights of any of the whole's groups */
 } llmk_weights_desc;
 
 /* Ignore `zeros` and take the middle of the codes (8; 128 of 8 bits). For checkpoints with "sym":

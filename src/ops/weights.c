@@ -9,7 +9,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#define MAX_EDGE (uint64_t) INT32_MAX /* of n and k: offsets within a row are 32-bit */
+#define MAX_EDGE   (uint64_t) INT32_MAX /* of n and k: offsets within a row are 32-bit */
+#define MAX_GROUPS ((uint64_t)1 << 24)  /* that a description may state */
 
 /* ---- The description ---- */
 
@@ -129,6 +130,7 @@ static llmk_status check_options(const llmk_weights_desc *d, const weights_forma
     if (!has_order) {
         LLMK_TRY(check_absent("g_idx", &d->g_idx, f->name));
         LLMK_TRY(check_zero("bits", d->bits, f->name));
+        LLMK_TRY(check_zero("groups", d->groups, f->name));
     }
     if (f->packing != WEIGHTS_CT || d->zero_dtype != LLMK_I8)
         LLMK_TRY(check_zero("zero_dtype", d->zero_dtype, f->name));
@@ -306,6 +308,12 @@ static llmk_status describe(llmk_context *ctx, const llmk_weights_desc *desc, ll
                                                         : desc->group_size;
     w->group_size = (uint32_t)(group ? group : 1);
     w->groups = (uint32_t)((desc->k + w->group_size - 1) / w->group_size);
+    if (desc->groups != 0 && (desc->groups < w->groups || desc->groups > MAX_GROUPS))
+        return llmk_fail(LLMK_INVALID_SHAPE,
+                         "weights: groups is %" PRIu64 "; expected 0, or %" PRIu32 " to %" PRIu64,
+                         desc->groups, w->groups, MAX_GROUPS);
+    if (desc->groups != 0)
+        w->groups = (uint32_t)desc->groups;
     LLMK_TRY(f->packing == WEIGHTS_BLOCKS ? plan_blocks(ctx, desc, w, p)
                                           : plan_tables(ctx, desc, w, p));
     return plan_order(ctx, desc, w, order);

@@ -26,9 +26,12 @@ static bool is_trivial(const uint32_t *g_idx, uint64_t k, uint32_t group_size)
 
 static bool is_even(const uint64_t *count, uint64_t k, uint32_t group_size, uint32_t groups)
 {
-    for (uint32_t g = 0; g < groups; g++)
-        if (count[g] != (g + 1 < groups ? group_size : k - (uint64_t)g * group_size))
+    uint64_t left = k;
+    for (uint32_t g = 0; g < groups; g++) {
+        if (count[g] != (left < group_size ? left : group_size))
             return false;
+        left -= count[g];
+    }
     return true;
 }
 

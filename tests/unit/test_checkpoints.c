@@ -223,7 +223,8 @@ static void test_zero_words(void **state)
     check_zeros(*state, LLMK_FORMAT_GPTQ_V2, 0x88888888, eights);
     check_zeros(*state, LLMK_FORMAT_AWQ_GEMM, 0x88888888, eights);
     check_zeros(*state, LLMK_FORMAT_GPTQ_V1, 0x61efe3f4, borrowed);
-    /* A stored field of 15 is a zero of 0, and carries into the next, which it was borrowed from. */
+    /* A stored field of 15 is a zero of 0, and carries into the next, which it was borrowed from.
+     */
     check_zeros(*state, LLMK_FORMAT_GPTQ_V1, 0xeeeeeeef, none);
     check_zeros(*state, LLMK_FORMAT_GPTQ_V1, 0xeeeeeeee, full);
     check_zeros(*state, LLMK_FORMAT_GPTQ_V2, 0xffffffff, full);
@@ -488,6 +489,27 @@ static void test_columns(void **state)
     }
 }
 
+/* The second half of K of an act-order matrix: weights of any of its groups. */
+static void test_depth(void **state)
+{
+    linear_weights source =
+        make(LLMK_FORMAT_GPTQ_V2, 16, 256, 64, 4, LINEAR_ZEROS, LINEAR_ACT_ORDER, 0);
+    const llmk_weights_desc whole = linear_weights_describe(&source);
+    llmk_weights_desc part = whole;
+    part.k = 128;
+    part.groups = 4;
+    part.data.host = source.data + 128 / 8 * source.row_bytes;
+    part.data.size /= 2;
+    part.g_idx.host = source.g_idx + 128;
+    part.g_idx.size /= 2;
+    float *a = weights_through_linear(*state, &whole);
+    float *b = weights_through_linear(*state, &part);
+    assert_memory_equal(b, a + (size_t)128 * 16, (size_t)128 * 16 * sizeof *a);
+    free(a);
+    free(b);
+    unmake(&source);
+}
+
 /* ---- Guessing ---- */
 
 static void test_guess(void **state)
@@ -562,6 +584,9 @@ static void test_refusals(void **state)
     REFUSE(&gptq, LLMK_BUFFER_TOO_SMALL, "data.size", d.data.size--);
     REFUSE(&gptq, LLMK_INVALID_SHAPE, "k is 63", d.k = 63);
     REFUSE(&gptq, LLMK_INVALID_SHAPE, "n is 12", d.n = 12);
+    REFUSE(&gptq, LLMK_INVALID_SHAPE, "groups is 1", d.groups = 1);
+    REFUSE(&gptq, LLMK_INVALID_SHAPE, "groups is", d.groups = UINT64_MAX);
+    REFUSE(&w4, LLMK_INVALID_ARGUMENT, "groups is 2", d.groups = 2);
     REFUSE(&gptq, LLMK_INVALID_ARGUMENT, "bits is 3", d.bits = 3);
     REFUSE(&gptq, LLMK_INVALID_ARGUMENT, "zero_dtype", d.zero_dtype = LLMK_I8);
     REFUSE(&gptq, LLMK_INVALID_DTYPE, "scale_dtype", d.scale_dtype = LLMK_I8);
@@ -600,6 +625,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_held, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_sources, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_columns, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_depth, set_up, tear_down),
         cmocka_unit_test(test_guess),
         cmocka_unit_test_setup_teardown(test_refusals, set_up, tear_down),
     };
