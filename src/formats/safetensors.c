@@ -335,10 +335,11 @@ const char *llmk_safetensors_metadata(const llmk_safetensors *file, const char *
 static bool add_entry(json_t *header, const llmk_safetensors_tensor *t, uint64_t at)
 {
     json_t *shape = json_array();
+    const uint64_t end = at + t->bytes;
     for (uint32_t i = 0; i < t->rank && i < LLMK_SAFETENSORS_MAX_DIMS; i++)
         json_array_append_new(shape, json_integer((json_int_t)t->dims[i]));
     json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", types[t->type].name, "shape", shape,
-                              "data_offsets", (json_int_t)at, (json_int_t)(at + t->bytes));
+                              "data_offsets", (json_int_t)at, (json_int_t)end);
     return entry && json_object_set_new(header, t->name, entry) == 0;
 }
 
