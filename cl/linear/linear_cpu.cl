@@ -1,6 +1,7 @@
 // The linear layer on a CPU: one work-item computes a block of outputs as dot products of 16-wide
 // vectors along K, several rows of x and of W at once so that each loaded vector serves several
 // products. No local memory: the caches do it.
+#define LINEAR_COLD static __attribute__((noinline))
 #include "linear/linear_typed.clh"
 
 #define STRETCH 1024u // elements of K summed in registers before they are added to the totals
