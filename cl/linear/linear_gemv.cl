@@ -22,15 +22,18 @@
 #define SCALED(T)  (LLMK_PASTE(T, _scaled) != 0)
 #define load_chunk(T) LLMK_PASTE(T, _load_chunk)
 #define zero_at(T) LLMK_PASTE(T, _zero_at)
+#define scales_at(T) LLMK_PASTE(T, _scale_at)
 
 // ---- A chunk of W: what an item loads at once; its first eight elements, as q - zero; and the
 // chunk with the next eight in front (no indexing by a variable, which would go through memory)
 
-enum { f32_chunk = 8, f16_chunk = 8, bf16_chunk = 8, s8_chunk = 16, u4_chunk = 32, q6_k_chunk = 16 };
-enum { f32_scaled = 0, f16_scaled = 0, bf16_scaled = 0, s8_scaled = 1, u4_scaled = 1, q6_k_scaled = 1 };
+enum { f32_chunk = 8, f16_chunk = 8, bf16_chunk = 8 };
+enum { s8_chunk = 16, u4_chunk = 32, q4_k_chunk = 32, q6_k_chunk = 16 };
+enum { f32_scaled = 0, f16_scaled = 0, bf16_scaled = 0 };
+enum { s8_scaled = 1, u4_scaled = 1, q4_k_scaled = 1, q6_k_scaled = 1 };
 
 typedef float8 f32_packed;
-typedef uint4 f16_packed, bf16_packed, s8_packed, u4_packed;
+typedef uint4 f16_packed, bf16_packed, s8_packed, u4_packed, q4_k_packed;
 typedef uint3 q6_k_packed; // two words of low bits, one of high ones
 
 #define LLMK_DEFINE_LOAD_CHUNK(T)                                                                  \
@@ -43,16 +46,24 @@ LLMK_DEFINE_LOAD_CHUNK(f16)
 LLMK_DEFINE_LOAD_CHUNK(bf16)
 LLMK_DEFINE_LOAD_CHUNK(s8)
 LLMK_DEFINE_LOAD_CHUNK(u4)
+LLMK_DEFINE_LOAD_CHUNK(q4_k)
 static inline uint3 q6_k_load_chunk(global const uchar *row, uint c)
 {
     row += c / 4 * 48;
     return (uint3)(((global const uint2 *)row)[c % 4], ((global const uint *)row)[8 + c % 4]);
 }
 
+// Scales and zeros of layouts that have none, or the matrix one for all.
 static inline float f32_zero_at(const linear_t a, uint n, uint g) { return 0.0f; }
 static inline float f16_zero_at(const linear_t a, uint n, uint g) { return 0.0f; }
 static inline float bf16_zero_at(const linear_t a, uint n, uint g) { return 0.0f; }
+static inline float q4_k_zero_at(const linear_t a, uint n, uint g) { return 0.0f; }
 static inline float q6_k_zero_at(const linear_t a, uint n, uint g) { return a.zero; }
+#define f32_scale_at  scale_at
+#define f16_scale_at  scale_at
+#define bf16_scale_at scale_at
+#define s8_scale_at   scale_at
+#define u4_scale_at   scale_at
 
 static inline float8 f32_unpack8(float8 v, float zero)
 {
@@ -106,6 +117,15 @@ static inline float8 u4_unpack8(uint4 v, float zero)
 static inline uint4 u4_advance(uint4 v)
 {
     return v.yzwx;
+}
+
+static inline float8 q4_k_unpack8(uint4 v, float zero)
+{
+    return u4_unpack8(v, 0.0f);
+}
+static inline uint4 q4_k_advance(uint4 v)
+{
+    return u4_advance(v);
 }
 
 static inline float8 q6_k_unpack8(uint3 v, float zero)
@@ -169,8 +189,8 @@ INLINE void add_chunk(const linear_t a, const uint *n, const ulong *x_row, uint 
     float zero[4] = {0.0f, 0.0f, 0.0f, 0.0f};
     if (SCALED(W)) {
         const uint g = group_at(a, k);
-        const float2 s0 = scale_at(a, n[0], g), s1 = scale_at(a, n[1], g),
-                     s2 = scale_at(a, n[2], g), s3 = scale_at(a, n[3], g);
+        const float2 s0 = scales_at(W)(a, n[0], g), s1 = scales_at(W)(a, n[1], g),
+                     s2 = scales_at(W)(a, n[2], g), s3 = scales_at(W)(a, n[3], g);
         scale = (float4)(s0.x, s1.x, s2.x, s3.x);
         minimum = (float4)(s0.y, s1.y, s2.y, s3.y);
 #pragma unroll

@@ -4,7 +4,7 @@
 #include "linear/linear_common.clh"
 
 // llmk_layout_id of src/core/weights.h.
-enum { LAYOUT_F32 = 1, LAYOUT_F16 = 2, LAYOUT_BF16 = 3, LAYOUT_S8 = 4, LAYOUT_U4 = 5, LAYOUT_Q6_K = 6 };
+enum { LAYOUT_F32 = 1, LAYOUT_F16 = 2, LAYOUT_BF16 = 3, LAYOUT_S8 = 4, LAYOUT_U4 = 5, LAYOUT_Q6_K = 6, LAYOUT_Q4_K = 7 };
 
 static inline float weight(const linear_t a, uint layout, uint n, uint k)
 {
@@ -16,10 +16,12 @@ static inline float weight(const linear_t a, uint layout, uint n, uint k)
     if (layout == LAYOUT_BF16)
         return load_any(row, DT_BF16, k);
     const uint g = group_at(a, k);
-    const float2 scale = scale_at(a, n, g);
+    const float2 scale = layout == LAYOUT_Q4_K   ? q4_k_scale_at(a, n, g)
+                         : layout == LAYOUT_Q6_K ? q6_k_scale_at(a, n, g)
+                                                 : scale_at(a, n, g);
     if (layout == LAYOUT_S8)
         return ((float)((global const char *)row)[k] - s8_zero_at(a, n, g)) * scale.x;
-    if (layout == LAYOUT_U4) {
+    if (layout == LAYOUT_U4 || layout == LAYOUT_Q4_K) {
         const int q = row[k / 2] >> (k % 2 * 4) & 15;
         return ((float)q - u4_zero_at(a, n, g)) * scale.x + scale.y;
     }

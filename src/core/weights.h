@@ -16,14 +16,17 @@ typedef enum llmk_layout {
     LLMK_LAYOUT_BF16_PORTABLE = 3,
     LLMK_LAYOUT_S8_PORTABLE = 4,
     LLMK_LAYOUT_U4_PORTABLE = 5,
-    LLMK_LAYOUT_Q6_K_PORTABLE = 6
+    LLMK_LAYOUT_Q6_K_PORTABLE = 6,
+    LLMK_LAYOUT_Q4_K_PORTABLE = 7 /* codes as in u4 */
 } llmk_layout;
 
 #define LLMK_LAYOUT_BIT(layout) (1u << (layout))
 #define LLMK_LAYOUTS_PORTABLE                                                                      \
     (LLMK_LAYOUT_BIT(LLMK_LAYOUT_F32_PORTABLE) | LLMK_LAYOUT_BIT(LLMK_LAYOUT_F16_PORTABLE) |       \
      LLMK_LAYOUT_BIT(LLMK_LAYOUT_BF16_PORTABLE) | LLMK_LAYOUT_BIT(LLMK_LAYOUT_S8_PORTABLE) |       \
-     LLMK_LAYOUT_BIT(LLMK_LAYOUT_U4_PORTABLE) | LLMK_LAYOUT_BIT(LLMK_LAYOUT_Q6_K_PORTABLE))
+     LLMK_LAYOUT_BIT(LLMK_LAYOUT_U4_PORTABLE) | LLMK_LAYOUTS_K_QUANTS)
+#define LLMK_LAYOUTS_K_QUANTS                                                                      \
+    (LLMK_LAYOUT_BIT(LLMK_LAYOUT_Q4_K_PORTABLE) | LLMK_LAYOUT_BIT(LLMK_LAYOUT_Q6_K_PORTABLE))
 
 /* "u4-affine/portable". */
 const char *llmk_layout_name(llmk_layout layout);

@@ -137,6 +137,7 @@ static const char *typed_defines(const linear_problem *p, char text[32])
         [LLMK_LAYOUT_F32_PORTABLE] = "f32",   [LLMK_LAYOUT_F16_PORTABLE] = "f16",
         [LLMK_LAYOUT_BF16_PORTABLE] = "bf16", [LLMK_LAYOUT_S8_PORTABLE] = "s8",
         [LLMK_LAYOUT_U4_PORTABLE] = "u4",     [LLMK_LAYOUT_Q6_K_PORTABLE] = "q6_k",
+        [LLMK_LAYOUT_Q4_K_PORTABLE] = "q4_k",
     };
     llmk_join(text, 32, "-DX=", llmk_dtype_name(p->x.dtype), " -DW=", layouts[p->weights->layout],
               NULL);
@@ -246,7 +247,7 @@ static bool subgroup_supports(llmk_context *ctx, const void *problem, llmk_reaso
     const linear_problem *p = problem;
     if (!gemv_supports(ctx, problem, why))
         return false;
-    if (!reads(p, LLMK_LAYOUTS_PORTABLE & ~LLMK_LAYOUT_BIT(LLMK_LAYOUT_Q6_K_PORTABLE), why))
+    if (!reads(p, LLMK_LAYOUTS_PORTABLE & ~LLMK_LAYOUTS_K_QUANTS, why))
         return false;
     if (mixes_floats(p))
         return llmk_no(why, "x is %s: float weights of another type", llmk_dtype_name(p->x.dtype));

@@ -13,6 +13,7 @@ static const weights_layout layouts[] = {
     [LLMK_LAYOUT_S8_PORTABLE] = {"s8/portable", 8, 16},
     [LLMK_LAYOUT_U4_PORTABLE] = {"u4-affine/portable", 4, 32},
     [LLMK_LAYOUT_Q6_K_PORTABLE] = {"q6_k/portable", 6, 64},
+    [LLMK_LAYOUT_Q4_K_PORTABLE] = {"q4_k/portable", 4, 32},
 };
 
 const weights_layout *weights_layout_of(llmk_layout layout)
@@ -129,6 +130,7 @@ static void repack_q6_k(const uint8_t *block, uint8_t *codes, uint8_t *scale)
 #define BF16L LLMK_LAYOUT_BF16_PORTABLE
 #define S8L   LLMK_LAYOUT_S8_PORTABLE
 #define U4L   LLMK_LAYOUT_U4_PORTABLE
+#define Q4L   LLMK_LAYOUT_Q4_K_PORTABLE
 #define Q6L   LLMK_LAYOUT_Q6_K_PORTABLE
 
 /* Layout, scale and zero of the formats with tables apart follow from the description. */
@@ -142,7 +144,7 @@ static const weights_format formats[] = {
      8},
     {"q4_1", repack_q4_1, LLMK_FORMAT_GGUF_Q4_1, WEIGHTS_BLOCKS, 32, 20, 32, U4L,
      LLMK_SCALE_F16_MIN, 0},
-    {"q4_k", repack_q4_k, LLMK_FORMAT_GGUF_Q4_K, WEIGHTS_BLOCKS, 256, 144, 32, U4L, LLMK_SCALE_Q4_K,
+    {"q4_k", repack_q4_k, LLMK_FORMAT_GGUF_Q4_K, WEIGHTS_BLOCKS, 256, 144, 32, Q4L, LLMK_SCALE_Q4_K,
      0},
     {"q6_k", repack_q6_k, LLMK_FORMAT_GGUF_Q6_K, WEIGHTS_BLOCKS, 256, 210, 16, Q6L, LLMK_SCALE_Q6_K,
      32},

@@ -74,15 +74,8 @@ static void does_not_build(const char *prefix)
 
 static const char *next_kernel(const char *text)
 {
-    static const char *const starts[] = {"kernel void ", "kernel __attribute__",
-                                         "kernel SUBGROUP_REQUIRED __attribute__", "\nKERNEL "};
-    const char *first = NULL;
-    for (size_t i = 0; i < LLMK_COUNT(starts); i++) {
-        const char *at = strstr(text, starts[i]);
-        if (at && (!first || at < first))
-            first = at;
-    }
-    return first;
+    const char *plain = strstr(text, "kernel void "), *sized = strstr(text, "kernel __attribute__");
+    return !plain || (sized && sized < plain) ? sized : plain;
 }
 
 /* Each kernel returns at once. */
