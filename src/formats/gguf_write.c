@@ -27,7 +27,11 @@ struct writer {
 static bool writer_open(struct writer *w, const char *path, char *error, size_t error_size)
 {
     const size_t room = strlen(path) + 48;
+    struct stat there;
     memset(w, 0, sizeof *w);
+    /* The rename at the end would put a file in the place of a device, a pipe or a link. */
+    if (lstat(path, &there) == 0 && !S_ISREG(there.st_mode))
+        return llmk_gguf_fail(error, error_size, "%s exists and is not a regular file.", path);
     w->temporary = malloc(room);
     if (!w->temporary)
         return llmk_gguf_fail(error, error_size, "No memory for a path.");
