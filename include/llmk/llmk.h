@@ -36,7 +36,7 @@
  *   start on 16-byte boundaries. Zero-sized tensors are legal: such a call writes nothing.
  * - Inputs are never written. Outputs must not overlap any other tensor of the call, unless it says
  *   that a pair may be "in place": then both are the very same elements in the same order (same
- *   buffer, offset, dtype and strides). Tensors count as overlapping where the ranges of memory that
+ *   buffer, offset, dtype and strides). Tensors count as overlapping where the ranges of memory
  *   they span do, unless they are columns side by side in the same rows. The strides of an output
  *   nest: each steps over all that the smaller ones reach.
  * - Arithmetic is done in f32 (accumulation included); f16 and bf16 are storage types. Results are

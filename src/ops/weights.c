@@ -40,13 +40,13 @@ const char *llmk_layout_name(llmk_layout layout)
 typedef void (*repack_fn)(const uint8_t *block, uint8_t *codes, uint8_t *scale);
 
 typedef struct format_traits {
-    llmk_format format;
     const char *name;
+    repack_fn repack; /* NULL: codes as they are */
+    llmk_format format;
     uint32_t block, block_bytes; /* weights in a block along K; its bytes */
     llmk_layout layout;
     llmk_scale_kind scale_kind;
     float zero;
-    repack_fn repack; /* NULL: codes as they are */
 } format_traits;
 
 static void repack_q8_0(const uint8_t *block, uint8_t *codes, uint8_t *scale)
@@ -78,16 +78,16 @@ static void repack_q4_1(const uint8_t *block, uint8_t *codes, uint8_t *scale)
 }
 
 static const format_traits formats[] = {
-    {LLMK_FORMAT_F32, "f32", 1, 4, LLMK_LAYOUT_F32_PORTABLE, LLMK_SCALE_NONE, 0, NULL},
-    {LLMK_FORMAT_F16, "f16", 1, 2, LLMK_LAYOUT_F16_PORTABLE, LLMK_SCALE_NONE, 0, NULL},
-    {LLMK_FORMAT_BF16, "bf16", 1, 2, LLMK_LAYOUT_BF16_PORTABLE, LLMK_SCALE_NONE, 0, NULL},
-    {LLMK_FORMAT_W8, "w8", 1, 1, LLMK_LAYOUT_S8_PORTABLE, LLMK_SCALE_F32, 0, NULL},
-    {LLMK_FORMAT_GGUF_Q8_0, "q8_0", 32, 34, LLMK_LAYOUT_S8_PORTABLE, LLMK_SCALE_F16, 0,
-     repack_q8_0},
-    {LLMK_FORMAT_GGUF_Q4_0, "q4_0", 32, 18, LLMK_LAYOUT_U4_PORTABLE, LLMK_SCALE_F16, 8,
-     repack_q4_0},
-    {LLMK_FORMAT_GGUF_Q4_1, "q4_1", 32, 20, LLMK_LAYOUT_U4_PORTABLE, LLMK_SCALE_F16_MIN, 0,
-     repack_q4_1},
+    {"f32", NULL, LLMK_FORMAT_F32, 1, 4, LLMK_LAYOUT_F32_PORTABLE, LLMK_SCALE_NONE, 0},
+    {"f16", NULL, LLMK_FORMAT_F16, 1, 2, LLMK_LAYOUT_F16_PORTABLE, LLMK_SCALE_NONE, 0},
+    {"bf16", NULL, LLMK_FORMAT_BF16, 1, 2, LLMK_LAYOUT_BF16_PORTABLE, LLMK_SCALE_NONE, 0},
+    {"w8", NULL, LLMK_FORMAT_W8, 1, 1, LLMK_LAYOUT_S8_PORTABLE, LLMK_SCALE_F32, 0},
+    {"q8_0", repack_q8_0, LLMK_FORMAT_GGUF_Q8_0, 32, 34, LLMK_LAYOUT_S8_PORTABLE, LLMK_SCALE_F16,
+     0},
+    {"q4_0", repack_q4_0, LLMK_FORMAT_GGUF_Q4_0, 32, 18, LLMK_LAYOUT_U4_PORTABLE, LLMK_SCALE_F16,
+     8},
+    {"q4_1", repack_q4_1, LLMK_FORMAT_GGUF_Q4_1, 32, 20, LLMK_LAYOUT_U4_PORTABLE,
+     LLMK_SCALE_F16_MIN, 0},
 };
 
 static const format_traits *find_format(llmk_format format)
@@ -260,7 +260,8 @@ static void repack_row(const format_traits *f, const llmk_weights *w, const uint
     const uint64_t blocks = w->k / f->block;
     if (!f->repack) {
         const uint64_t bytes = blocks * f->block_bytes;
-        memcpy(data, row, bytes);
+        if (row) /* else there are no bytes */
+            memcpy(data, row, bytes);
         memset(data + bytes, 0, w->pitch - bytes);
         return;
     }
@@ -301,9 +302,9 @@ static llmk_status upload_all(upload *u, const llmk_weights *w, const llmk_weigh
     u->rows = STAGE_BYTES / widest > 0 ? STAGE_BYTES / widest : 1;
     if (u->rows > w->n)
         u->rows = w->n;
-    u->data = malloc(u->rows * w->pitch);
+    u->data = malloc(u->rows * w->pitch + 1);
     u->scales = malloc(u->rows * w->scale_pitch + 1);
-    u->source = desc->data.buffer ? malloc(u->rows * desc->row_bytes) : NULL;
+    u->source = desc->data.buffer ? malloc(u->rows * desc->row_bytes + 1) : NULL;
     if (!u->data || !u->scales || (desc->data.buffer && !u->source))
         return llmk_fail(LLMK_OUT_OF_MEMORY, "weights: no memory to repack %" PRIu64 " rows",
                          u->rows);
