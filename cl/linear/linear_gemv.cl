@@ -295,8 +295,8 @@ INLINE void gemv(const linear_t a, local float4 *parts, const ulong m_first, con
 }
 
 #define GEMV(MB)                                                                                   \
-    kernel SUBGROUP_REQUIRED __attribute__((reqd_work_group_size(ITEMS, 1, 1)))                    \
-    void linear_gemv_##MB(LINEAR_PARAMETERS, const uint team)                                      \
+    kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) SUBGROUP_REQUIRED void               \
+        linear_gemv_##MB(LINEAR_PARAMETERS, const uint team)                                       \
     {                                                                                              \
         local float4 parts[MB * ITEMS];                                                            \
         const linear_t a = LINEAR_ARGUMENTS;                                                       \

@@ -3,8 +3,8 @@
 #include "common/local_sum.clh"
 #include "common/subgroup.clh"
 
-#define SCRATCH 1024 // one float a work-item
-#define KERNEL  kernel SUBGROUP_REQUIRED
+#define SCRATCH    1024 // one float a work-item
+#define ATTRIBUTES SUBGROUP_REQUIRED
 
 static inline float row_sum(float v, local float *scratch)
 {

@@ -33,18 +33,17 @@
  * - All arguments are checked before anything is enqueued. A call that returns an error has written
  *   nothing. llmk_error_message() names the argument, what it was and what was expected.
  * - Tensors may have any strides; operators are fastest where the innermost stride is 1 and rows
- *   start on 16-byte boundaries. Zero-sized tensors are legal: the call completes and writes
- * nothing.
- * - Inputs are never written. Outputs must not overlap any other tensor of the call, except where
- * an operator says that a pair may be "in place": then both are the very same elements in the same
- *   order (same buffer, offset, dtype and strides). Tensors count as overlapping where the ranges
- *   of memory that they span do, unless they are columns side by side in the same rows. The strides
- *   of an output nest: each steps over all that the smaller ones reach.
+ *   start on 16-byte boundaries. Zero-sized tensors are legal: such a call writes nothing.
+ * - Inputs are never written. Outputs must not overlap any other tensor of the call, unless it says
+ *   that a pair may be "in place": then both are the very same elements in the same order (same
+ *   buffer, offset, dtype and strides). Tensors count as overlapping where the ranges of memory
+ *   they span do, unless they are columns side by side in the same rows. The strides of an output
+ *   nest: each steps over all that the smaller ones reach.
  * - Arithmetic is done in f32 (accumulation included); f16 and bf16 are storage types. Results are
  *   deterministic: the same call on the same device with the same library gives the same bits.
  *   docs/numerics.md states each operator's error bound.
- * - On an out-of-order queue the kernels of one call are chained with events; the caller orders
- * calls among each other with llmk_events.
+ * - On an out-of-order queue the kernels of a call are chained with events; llmk_events orders the
+ *   calls among each other.
  *
  *
  * 3. Threads and errors
@@ -60,7 +59,7 @@
  * - LLMK_DEVICE: a device, by its index in llmk_device_list(), "gpu", "cpu", or a part of
  *   "PLATFORM / DEVICE", letters of either case. Ignored where the caller gives one.
  * - LLMK_VARIANT: "OP:NAME[,OP:NAME...]" forces variants, e.g. "linear:ref"; calls that the variant
- *   cannot serve fail and say why.
+ *   cannot serve fail and say why. OP may be "*": every operator that has such a variant.
  * - LLMK_IMAGE: "source", "spirv" or "native" (of the natives, "ptx" or "cubin"): the only kind of
  *   kernel image to use. Without it the library takes what the device runs best:
  *   docs/images-and-caches.md.

@@ -71,9 +71,18 @@ llmk_status llmk_check_forced_variants(const char *text)
             return llmk_fail(LLMK_INVALID_ARGUMENT,
                              "LLMK_VARIANT: \"%s\" is not of the form OP:NAME[,OP:NAME...]", text);
         const llmk_operator *op = NULL;
-        for (size_t i = 0; i < LLMK_COUNT(operators) && !op; i++)
-            if (operators[i] && strcmp(operators[i]->name, op_name) == 0)
+        bool has_it = false; /* "*" is every operator that has the variant */
+        for (size_t i = 0; i < LLMK_COUNT(operators); i++) {
+            if (strcmp(operators[i]->name, op_name) == 0)
                 op = operators[i];
+            has_it = has_it || find_variant(operators[i], name);
+        }
+        if (strcmp(op_name, "*") == 0) {
+            if (has_it)
+                continue;
+            return llmk_fail(LLMK_INVALID_ARGUMENT,
+                             "LLMK_VARIANT: no operator has a variant \"%s\"", name);
+        }
         if (!op)
             return llmk_fail(LLMK_INVALID_ARGUMENT, "LLMK_VARIANT: there is no operator \"%s\"",
                              op_name);
@@ -94,7 +103,7 @@ static const llmk_variant *forced_variant(const llmk_context *ctx, const llmk_op
 {
     char op_name[64], name[64];
     for (const char *text = ctx->forced_variants; text && next_pair(&text, op_name, name);)
-        if (strcmp(op_name, op->name) == 0)
+        if (strcmp(op_name, op->name) == 0 || (strcmp(op_name, "*") == 0 && find_variant(op, name)))
             return find_variant(op, name);
     return NULL;
 }

@@ -6,12 +6,17 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 bool llmk_new_file_open(llmk_new_file *w, const char *path, char *error, size_t error_size)
 {
     const size_t room = strlen(path) + 48;
+    struct stat there;
     memset(w, 0, sizeof *w);
+    /* The rename at the end would put a file in the place of a device, a pipe or a link. */
+    if (lstat(path, &there) == 0 && !S_ISREG(there.st_mode))
+        return llmk_format_fail(error, error_size, "%s exists and is not a regular file.", path);
     w->temporary = malloc(room);
     if (!w->temporary)
         return llmk_format_fail(error, error_size, "No memory for a path.");

@@ -193,7 +193,8 @@ static bool add_words(job_list *jobs, const char *words)
     return add_job(jobs, "", words);
 }
 
-/* Cases of operators that this version does not have are named and left out. */
+/* Cases that this version cannot make, for want of an operator or a format, are named and left out.
+ */
 static int add_model(job_list *jobs, const settings *set)
 {
     char dir[1200], error[1400];
@@ -206,10 +207,9 @@ static int add_model(job_list *jobs, const settings *set)
     if (!cases)
         return complain("%s", error);
     for (size_t i = 0; i < count; i++) {
-        char op[64] = "";
-        sscanf(cases[i].text, "%63s", op);
-        if (!case_op_find(op))
-            fprintf(stderr, "llmk-bench: %s: there is no operator %s yet\n", cases[i].name, op);
+        case_line line;
+        if (!case_parse(cases[i].text, &line, error, sizeof error))
+            fprintf(stderr, "llmk-bench: %s is not timed: %s\n", cases[i].name, error);
         else if (!add_job(jobs, cases[i].name, cases[i].text))
             return complain("%s: too long", cases[i].name);
     }

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -31,7 +32,7 @@ static const char usage[] =
     "Runs the MLP block of every layer of a model on the device, checks each layer against an f64\n"
     "reference, and prints time and bandwidth per operator. Exits with 1 if a bound is broken.\n"
     "\n"
-    "  -r, --rows T        rows (tokens) to run, default 8\n"
+    "  -r, --rows T        rows (tokens) to run, 1 to 65536, default 8\n"
     "  -n, --layers N      only the first N layers\n"
     "  -t, --dtype TYPE    f16 (default), bf16 or f32: the type of activations\n"
     "  -d, --device WHICH  an index, \"gpu\", \"cpu\" or a part of \"PLATFORM / DEVICE\"\n"
@@ -408,6 +409,12 @@ static void tear_down(demo *d)
     mlp_model_close(&d->model);
 }
 
+static bool same_file(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
 static bool run(const options *opt)
 {
     demo d = {.opt = opt};
@@ -420,7 +427,9 @@ static bool run(const options *opt)
     d.layer_count =
         opt->layers > 0 && opt->layers < d.model.layer_count ? opt->layers : d.model.layer_count;
     bool ok;
-    if (opt->slice) {
+    if (opt->slice && same_file(opt->slice, opt->model)) {
+        ok = fail(opt->slice, "is the model itself; a slice goes to a file of its own");
+    } else if (opt->slice) {
         ok = mlp_model_slice(&d.model, d.rows, d.layer_count, opt->slice, error, sizeof error) ||
              fail(opt->slice, error);
         if (ok)

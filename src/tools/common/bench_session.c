@@ -6,18 +6,10 @@
 
 /* ---- Opening ---- */
 
-/* "NAME" for every operator, in the spelling of llmk_context_options.variant. */
+/* "NAME", for every operator that has it, in the spelling of llmk_context_options.variant. */
 static void spell_variant(const char *variant, char *text, size_t size)
 {
-    size_t used = 0;
-    text[0] = '\0';
-    if (strchr(variant, ':')) {
-        snprintf(text, size, "%s", variant);
-        return;
-    }
-    for (const case_op *const *op = case_ops; *op && used < size; op++)
-        used += (size_t)snprintf(text + used, size - used, "%s%s:%s", used ? "," : "", (*op)->name,
-                                 variant);
+    snprintf(text, size, "%s%s", strchr(variant, ':') ? "" : "*:", variant);
 }
 
 bool bench_session_open(bench_session *s, const bench_options *options, char *error,
