@@ -174,6 +174,14 @@ static inline float sum8(float8 v)
     return s.x + s.y + (s.z + s.w);
 }
 
+INLINE void read_scales(const linear_t a, const uint *n, uint g, float4 *scale, float4 *minimum)
+{
+    const float2 s0 = scales_at(W)(a, n[0], g), s1 = scales_at(W)(a, n[1], g),
+                 s2 = scales_at(W)(a, n[2], g), s3 = scales_at(W)(a, n[3], g);
+    *scale = (float4)(s0.x, s1.x, s2.x, s3.x);
+    *minimum = (float4)(s0.y, s1.y, s2.y, s3.y);
+}
+
 // Adds to sum[i] the products of chunk c of rows n[0 ... 3] of W with row i of x, i < MB.
 // Groups are whole chunks.
 INLINE void add_chunk(const linear_t a, const uint *n, const ulong *x_row, uint c, const uint MB,
@@ -185,18 +193,18 @@ INLINE void add_chunk(const linear_t a, const uint *n, const ulong *x_row, uint 
         w[r] = load_chunk(W)(a.data + n[r] * a.pitch, c);
 
     const uint k = c * CHUNK(W);
-    float4 scale = 1.0f, minimum = 0.0f;
+    const uint g = SCALED(W) ? group_at(a, k) : 0;
     float zero[4] = {0.0f, 0.0f, 0.0f, 0.0f};
     if (SCALED(W)) {
-        const uint g = group_at(a, k);
-        const float2 s0 = scales_at(W)(a, n[0], g), s1 = scales_at(W)(a, n[1], g),
-                     s2 = scales_at(W)(a, n[2], g), s3 = scales_at(W)(a, n[3], g);
-        scale = (float4)(s0.x, s1.x, s2.x, s3.x);
-        minimum = (float4)(s0.y, s1.y, s2.y, s3.y);
 #pragma unroll
         for (uint r = 0; r < 4; r++)
             zero[r] = zero_at(W)(a, n[r], g);
     }
+    // With few rows of x the scales are asked for before the products, with more rows after them:
+    // there registers are scarcer than time.
+    float4 scale = 1.0f, minimum = 0.0f;
+    if (SCALED(W) && MB < 4)
+        read_scales(a, n, g, &scale, &minimum);
     float4 part[MAX_ROWS];
     float x_sum[MAX_ROWS];
 #pragma unroll
@@ -221,6 +229,8 @@ INLINE void add_chunk(const linear_t a, const uint *n, const ulong *x_row, uint 
                 x_sum[i] += sum8(v);
         }
     }
+    if (SCALED(W) && MB >= 4)
+        read_scales(a, n, g, &scale, &minimum);
 #pragma unroll
     for (uint i = 0; i < MB; i++) {
         sum[i] += part[i] * scale;

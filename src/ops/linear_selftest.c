@@ -182,10 +182,10 @@ static llmk_status make_tables(llmk_trial *t, const recipe *r, uint64_t n, uint6
     a.scales = calloc(n * a.groups, 4);
     a.zeros = calloc(n, a.groups);
     a.g_idx = calloc(k, sizeof *a.g_idx);
-    llmk_status status = LLMK_OK;
-    if (!a.codes || !a.scales || !a.zeros || !a.g_idx)
+    llmk_status status;
+    if (!a.codes || !a.scales || !a.zeros || !a.g_idx) {
         status = llmk_fail(LLMK_OUT_OF_MEMORY, "out of memory for a self-test");
-    if (status == LLMK_OK) {
+    } else {
         fill_tables(r, n, k, &a, w);
         llmk_weights_desc desc = LLMK_INIT(llmk_weights_desc);
         desc.format = r->format;

@@ -170,10 +170,14 @@ static void test_timing(void **state)
 static void test_slow_operator_looks_slow(void **state)
 {
     (void)state;
-    const double honest = time_case("n=1000").timing.us.median;
-    session.options.sabotage = CASE_SLOW;
-    const double slow = time_case("n=1000").timing.us.median;
-    session.options.sabotage = CASE_HONEST;
+    double honest = 0, slow = 0;
+    /* A busy machine can make an honest call slow, but not again and again. */
+    for (int attempt = 0; attempt < 5 && !(slow > 2 * honest); attempt++) {
+        honest = time_case("n=1000").timing.us.median;
+        session.options.sabotage = CASE_SLOW;
+        slow = time_case("n=1000").timing.us.median;
+        session.options.sabotage = CASE_HONEST;
+    }
     if (!(slow > 2 * honest))
         fail_msg("%g us, slowed down %g us", honest, slow);
 }
