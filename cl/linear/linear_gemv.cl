@@ -28,18 +28,18 @@
 // chunk with the next eight in front (no indexing by a variable, which would go through memory)
 
 enum { f32_chunk = 8, f16_chunk = 8, bf16_chunk = 8 };
-enum { s8_chunk = 16, u4_chunk = 32, q4_k_chunk = 32, q6_k_chunk = 16 };
+enum { s8_chunk = 16, u4_chunk = 32, q4_k_chunk = 32, q6_k_chunk = 16, s8_nv_chunk = 16, u4_nv_chunk = 32 };
 enum { f32_scaled = 0, f16_scaled = 0, bf16_scaled = 0 };
-enum { s8_scaled = 1, u4_scaled = 1, q4_k_scaled = 1, q6_k_scaled = 1 };
+enum { s8_scaled = 1, u4_scaled = 1, q4_k_scaled = 1, q6_k_scaled = 1, s8_nv_scaled = 1, u4_nv_scaled = 1 };
 
 typedef float8 f32_packed;
-typedef uint4 f16_packed, bf16_packed, s8_packed, u4_packed, q4_k_packed;
+typedef uint4 f16_packed, bf16_packed, s8_packed, u4_packed, q4_k_packed, s8_nv_packed, u4_nv_packed;
 typedef uint3 q6_k_packed; // two words of low bits, one of high ones
 
 #define LLMK_DEFINE_LOAD_CHUNK(T)                                                                  \
-    static inline T##_packed T##_load_chunk(global const uchar *row, uint c)                       \
+    INLINE T##_packed T##_load_chunk(const linear_t a, uint n, uint c)                             \
     {                                                                                              \
-        return ((global const T##_packed *)row)[c];                                                \
+        return ((global const T##_packed *)(a.data + n * a.pitch))[c];                             \
     }
 LLMK_DEFINE_LOAD_CHUNK(f32)
 LLMK_DEFINE_LOAD_CHUNK(f16)
@@ -47,11 +47,26 @@ LLMK_DEFINE_LOAD_CHUNK(bf16)
 LLMK_DEFINE_LOAD_CHUNK(s8)
 LLMK_DEFINE_LOAD_CHUNK(u4)
 LLMK_DEFINE_LOAD_CHUNK(q4_k)
-static inline uint3 q6_k_load_chunk(global const uchar *row, uint c)
+INLINE uint3 q6_k_load_chunk(const linear_t a, uint n, uint c)
 {
-    row += c / 4 * 48;
+    global const uchar *row = a.data + n * a.pitch + c / 4 * 48;
     return (uint3)(((global const uint2 *)row)[c % 4], ((global const uint *)row)[8 + c % 4]);
 }
+
+// Chunks like those of s8 and u4.
+INLINE uint4 s8_nv_load_chunk(const linear_t a, uint n, uint c)
+{
+    return (uint4)(s8_nv_codes8(a, n, c * 16), s8_nv_codes8(a, n, c * 16 + 8));
+}
+INLINE uint4 u4_nv_load_chunk(const linear_t a, uint n, uint c)
+{
+    return (uint4)(u4_nv_codes8(a, n, c * 32), u4_nv_codes8(a, n, c * 32 + 8),
+                   u4_nv_codes8(a, n, c * 32 + 16), u4_nv_codes8(a, n, c * 32 + 24));
+}
+#define s8_nv_unpack8 s8_unpack8
+#define s8_nv_advance s8_advance
+#define u4_nv_unpack8 u4_unpack8
+#define u4_nv_advance u4_advance
 
 // Scales and zeros of layouts that have none, or the matrix one for all.
 static inline float f32_zero_at(const linear_t a, uint n, uint g) { return 0.0f; }
@@ -62,8 +77,6 @@ static inline float q6_k_zero_at(const linear_t a, uint n, uint g) { return a.ze
 #define f32_scale_at  scale_at
 #define f16_scale_at  scale_at
 #define bf16_scale_at scale_at
-#define s8_scale_at   scale_at
-#define u4_scale_at   scale_at
 
 static inline float8 f32_unpack8(float8 v, float zero)
 {
@@ -190,7 +203,7 @@ INLINE void add_chunk(const linear_t a, const uint *n, const ulong *x_row, uint 
     packed(W) w[4];
 #pragma unroll
     for (uint r = 0; r < 4; r++)
-        w[r] = load_chunk(W)(a.data + n[r] * a.pitch, c);
+        w[r] = load_chunk(W)(a, n[r], c);
 
     const uint k = c * CHUNK(W);
     const uint g = SCALED(W) ? group_at(a, k) : 0;

@@ -137,7 +137,8 @@ static const char *typed_defines(const linear_problem *p, char text[32])
         [LLMK_LAYOUT_F32_PORTABLE] = "f32",   [LLMK_LAYOUT_F16_PORTABLE] = "f16",
         [LLMK_LAYOUT_BF16_PORTABLE] = "bf16", [LLMK_LAYOUT_S8_PORTABLE] = "s8",
         [LLMK_LAYOUT_U4_PORTABLE] = "u4",     [LLMK_LAYOUT_Q6_K_PORTABLE] = "q6_k",
-        [LLMK_LAYOUT_Q4_K_PORTABLE] = "q4_k",
+        [LLMK_LAYOUT_Q4_K_PORTABLE] = "q4_k", [LLMK_LAYOUT_U4_NV] = "u4_nv",
+        [LLMK_LAYOUT_S8_NV] = "s8_nv",
     };
     llmk_join(text, 32, "-DX=", llmk_dtype_name(p->x.dtype), " -DW=", layouts[p->weights->layout],
               NULL);
@@ -185,11 +186,11 @@ static bool gemv_supports(llmk_context *ctx, const void *problem, llmk_reason *w
     const linear_problem *p = problem;
     if (p->x.nrows > GEMV_ROWS)
         return llmk_no(why, "for at most %u rows of x", GEMV_ROWS);
-    const uint32_t chunk = p->weights->layout == LLMK_LAYOUT_U4_PORTABLE ? 32 : 16;
+    const uint32_t chunk = llmk_layout_is_u4(p->weights->layout) ? 32 : 16;
     if (p->weights->groups > 1 && p->weights->group_size % chunk != 0)
         return llmk_no(why, "groups of %u weights cut its chunks of %u", p->weights->group_size,
                        chunk);
-    return reads(p, LLMK_LAYOUTS_PORTABLE, why);
+    return reads(p, LLMK_LAYOUTS_PORTABLE | LLMK_LAYOUTS_NV, why);
 }
 
 /* Items that share four rows of W: few enough that each has work, as many as it takes to give every
@@ -197,7 +198,7 @@ static bool gemv_supports(llmk_context *ctx, const void *problem, llmk_reason *w
  * that a row of x gives the same bits whatever its neighbours. */
 static uint32_t gemv_team(const llmk_context *ctx, const llmk_weights *w, uint32_t team)
 {
-    while (team < GEMV_ITEMS && (uint64_t)team * 16 < w->pitch &&
+    while (team < GEMV_ITEMS && (uint64_t)team * 16 < w->pitch / w->block &&
            (w->n / 4 + 1) * team < (uint64_t)ctx->caps.compute_units * 1024)
         team *= 2;
     return team;
@@ -266,7 +267,7 @@ static llmk_status subgroup_launch(llmk_launch *launch, const void *problem)
 static bool portable_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
 {
     (void)ctx;
-    return reads(problem, LLMK_LAYOUTS_PORTABLE, why);
+    return reads(problem, LLMK_LAYOUTS_PORTABLE | LLMK_LAYOUTS_NV, why);
 }
 
 static llmk_status portable_launch(llmk_launch *launch, const void *problem)
@@ -304,6 +305,7 @@ static llmk_status ref_launch(llmk_launch *launch, const void *problem)
 
 static const llmk_variant variants[] = {
     {"cpu", cpu_supports, cpu_launch},
+    LLMK_LINEAR_ROW("nv-stream", nv_stream),
     {"subgroup", subgroup_supports, subgroup_launch},
     {"gemv", gemv_supports, gemv_launch},
     LLMK_LINEAR_TILED_VARIANTS,
@@ -315,8 +317,14 @@ static const llmk_variant variants[] = {
 static llmk_status self_test(llmk_trial *t, const void *problem)
 {
     const linear_problem *p = problem;
-    const bool general = t->variant->launch != gemv_launch && t->variant->launch != subgroup_launch;
-    return llmk_linear_self_test(t, p->x.dtype, p->weights, p->y.dtype, general);
+    const bool few = t->variant->launch == gemv_launch || t->variant->launch == subgroup_launch;
+    const bool stream = t->variant->launch == llmk_linear_nv_stream_launch ||
+                        t->variant->launch == llmk_linear_emulated_nv_stream_launch;
+    return llmk_linear_self_test(t, p->x.dtype, p->weights, p->y.dtype,
+                                 few      ? GEMV_ROWS
+                                 : stream ? 16
+                                          : 70,
+                                 few || stream);
 }
 
 const llmk_operator llmk_operator_linear = {

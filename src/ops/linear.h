@@ -24,29 +24,34 @@ llmk_status llmk_linear_run(llmk_launch *launch, const linear_problem *p, const 
 
 /* ---- Matrix units (linear_tiled.c): rows of the table of variants ---- */
 
-#define LLMK_LINEAR_TILED_DECLARE(id)                                                              \
+#define LLMK_LINEAR_DECLARE(id)                                                              \
     bool llmk_linear_##id##_supports(llmk_context *ctx, const void *problem, llmk_reason *why);    \
     llmk_status llmk_linear_##id##_launch(llmk_launch *launch, const void *problem)
-#define LLMK_LINEAR_TILED_ROW(name, id)                                                            \
+#define LLMK_LINEAR_ROW(name, id)                                                            \
     {                                                                                              \
         name, llmk_linear_##id##_supports, llmk_linear_##id##_launch                               \
     }
 
-LLMK_LINEAR_TILED_DECLARE(nv_wide);
-LLMK_LINEAR_TILED_DECLARE(nv);
-LLMK_LINEAR_TILED_DECLARE(amd);
-LLMK_LINEAR_TILED_DECLARE(emulated_nv);
-LLMK_LINEAR_TILED_DECLARE(emulated_nv_wide);
-LLMK_LINEAR_TILED_DECLARE(emulated_amd);
+LLMK_LINEAR_DECLARE(nv_wide);
+LLMK_LINEAR_DECLARE(nv);
+LLMK_LINEAR_DECLARE(amd);
+LLMK_LINEAR_DECLARE(emulated_nv);
+LLMK_LINEAR_DECLARE(emulated_nv_wide);
+LLMK_LINEAR_DECLARE(emulated_amd);
+
+/* And for few rows of x (linear_stream.c). */
+LLMK_LINEAR_DECLARE(nv_stream);
+LLMK_LINEAR_DECLARE(emulated_nv_stream);
 
 #define LLMK_LINEAR_TILED_VARIANTS                                                                 \
-    LLMK_LINEAR_TILED_ROW("nv-wide", nv_wide), LLMK_LINEAR_TILED_ROW("nv", nv),                    \
-        LLMK_LINEAR_TILED_ROW("amd", amd)
+    LLMK_LINEAR_ROW("nv-wide", nv_wide), LLMK_LINEAR_ROW("nv", nv),                    \
+        LLMK_LINEAR_ROW("amd", amd)
 
 /* For tests: never chosen, only forced. */
 #define LLMK_LINEAR_EMULATED_VARIANTS                                                              \
-    LLMK_LINEAR_TILED_ROW("emulated-nv-wide", emulated_nv_wide),                                   \
-        LLMK_LINEAR_TILED_ROW("emulated-nv", emulated_nv),                                         \
-        LLMK_LINEAR_TILED_ROW("emulated-amd", emulated_amd)
+    LLMK_LINEAR_ROW("emulated-nv-wide", emulated_nv_wide),                                   \
+        LLMK_LINEAR_ROW("emulated-nv", emulated_nv),                                         \
+        LLMK_LINEAR_ROW("emulated-amd", emulated_amd),                                           \
+        LLMK_LINEAR_ROW("emulated-nv-stream", emulated_nv_stream)
 
 #endif

@@ -5,6 +5,7 @@
 #include "ops/weights.h"
 
 #include "core/tensor.h"
+#include "ops/elementwise.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -242,9 +243,25 @@ static llmk_status plan_tables(llmk_context *ctx, const llmk_weights_desc *d, ll
     return LLMK_OK;
 }
 
+/* The layout in a class of what is in the portable one so far. A step of a matrix unit must not
+ * cross groups. */
+static llmk_layout layout_in(llmk_layout_class layouts, const llmk_weights *w)
+{
+    if (layouts != LLMK_CLASS_NV || (w->groups > 1 && w->group_size % 32 != 0))
+        return w->layout;
+    return w->layout == LLMK_LAYOUT_U4_PORTABLE   ? LLMK_LAYOUT_U4_NV
+           : w->layout == LLMK_LAYOUT_S8_PORTABLE ? LLMK_LAYOUT_S8_NV
+                                                  : w->layout;
+}
+
+static uint64_t blocks_of(const llmk_weights *w, uint64_t rows)
+{
+    return (rows + w->block - 1) / w->block;
+}
+
 /* The order that g_idx asks for, and what follows from it. */
-static llmk_status plan_order(llmk_context *ctx, const llmk_weights_desc *d, llmk_weights *w,
-                              weights_order *order)
+static llmk_status plan_order(llmk_context *ctx, const llmk_weights_desc *d,
+                              llmk_layout_class layouts, llmk_weights *w, weights_order *order)
 {
     uint32_t *g_idx = NULL;
     llmk_status status = LLMK_OK;
@@ -261,12 +278,16 @@ static llmk_status plan_order(llmk_context *ctx, const llmk_weights_desc *d, llm
     w->depth = order->depth;
     w->group_size = order->group_size;
     w->groups = order->groups;
-    w->pitch = weights_pitch(w->layout, w->depth);
-    w->scale_pitch = weights_scale_pitch(w->scale_kind, w->groups);
-    w->zero_pitch = !w->has_zeros                          ? 0
-                    : w->layout == LLMK_LAYOUT_U4_PORTABLE ? (w->groups + 1) / 2
-                                                           : w->groups;
-    if (__builtin_mul_overflow(d->n, w->pitch + w->scale_pitch + w->zero_pitch, &w->device_bytes))
+    w->layout = layout_in(layouts, w);
+    w->block = weights_layout_of(w->layout)->block;
+    w->pitch = w->block * weights_pitch(w->layout, w->depth);
+    w->scale_pitch = w->block * weights_scale_pitch(w->scale_kind, w->groups);
+    w->zero_pitch = !w->has_zeros                  ? 0
+                    : w->block == 1                ? weights_zero_row(w)
+                    : llmk_layout_is_u4(w->layout) ? w->groups * (uint64_t)(w->block / 2)
+                                                   : w->groups * (uint64_t)w->block;
+    if (__builtin_mul_overflow(blocks_of(w, d->n), w->pitch + w->scale_pitch + w->zero_pitch,
+                               &w->device_bytes))
         return llmk_fail(LLMK_INVALID_SHAPE,
                          "weights: the bytes of n %" PRIu64 " x k %" PRIu64 " do not fit 64 bits",
                          d->n, d->k);
@@ -276,8 +297,9 @@ static llmk_status plan_order(llmk_context *ctx, const llmk_weights_desc *d, llm
 }
 
 /* Checks `desc`; sets the plan, the order (the caller frees it), and all in `w` but its buffers. */
-static llmk_status describe(llmk_context *ctx, const llmk_weights_desc *desc, llmk_weights *w,
-                            weights_plan *p, weights_order *order)
+static llmk_status describe(llmk_context *ctx, const llmk_weights_desc *desc,
+                            llmk_layout_class layouts, llmk_weights *w, weights_plan *p,
+                            weights_order *order)
 {
     const weights_format *f = weights_format_of(desc->format);
     if (!f)
@@ -316,7 +338,7 @@ static llmk_status describe(llmk_context *ctx, const llmk_weights_desc *desc, ll
         w->groups = (uint32_t)desc->groups;
     LLMK_TRY(f->packing == WEIGHTS_BLOCKS ? plan_blocks(ctx, desc, w, p)
                                           : plan_tables(ctx, desc, w, p));
-    return plan_order(ctx, desc, w, order);
+    return plan_order(ctx, desc, layouts, w, order);
 }
 
 /* ---- Segments ---- */
@@ -332,9 +354,9 @@ static llmk_status segment_rows(const llmk_weights *w, uint64_t max_buffer, uint
 {
     const uint64_t widest = widest_of(w);
     *rows = w->n;
-    if (widest == 0 || w->n <= max_buffer / widest)
+    if (widest == 0 || blocks_of(w, w->n) <= max_buffer / widest)
         return LLMK_OK;
-    *rows = max_buffer / widest;
+    *rows = max_buffer / widest * w->block;
     if (*rows == 0)
         return llmk_fail(LLMK_OUT_OF_DEVICE_MEMORY,
                          "weights: a row takes %" PRIu64
@@ -363,9 +385,9 @@ static llmk_status make_segments(llmk_weights *w, uint64_t rows)
         llmk_segment *s = &w->segments[w->segment_count++];
         s->first = first;
         s->rows = w->n - first < rows ? w->n - first : rows;
-        LLMK_TRY(make_buffer(w->ctx, s->rows * w->pitch, &s->data));
-        LLMK_TRY(make_buffer(w->ctx, s->rows * w->scale_pitch, &s->scales));
-        LLMK_TRY(make_buffer(w->ctx, s->rows * w->zero_pitch, &s->zeros));
+        LLMK_TRY(make_buffer(w->ctx, blocks_of(w, s->rows) * w->pitch, &s->data));
+        LLMK_TRY(make_buffer(w->ctx, blocks_of(w, s->rows) * w->scale_pitch, &s->scales));
+        LLMK_TRY(make_buffer(w->ctx, blocks_of(w, s->rows) * w->zero_pitch, &s->zeros));
     }
     return LLMK_OK;
 }
@@ -395,8 +417,15 @@ static llmk_status create(llmk_context *ctx, const llmk_weights *shape, const we
     return status;
 }
 
-llmk_status llmk_weights_create_split(llmk_context *ctx, const llmk_weights_desc *desc,
-                                      uint64_t max_buffer, llmk_weights **out)
+static llmk_layout_class class_of_device(llmk_context *ctx)
+{
+    llmk_reason why;
+    return llmk_nv_supported(ctx, &why) ? LLMK_CLASS_NV : LLMK_CLASS_PORTABLE;
+}
+
+llmk_status llmk_weights_create_as(llmk_context *ctx, const llmk_weights_desc *desc,
+                                   llmk_layout_class layouts, uint64_t max_buffer,
+                                   llmk_weights **out)
 {
     llmk_weights_desc d;
     llmk_weights shape = {0};
@@ -409,7 +438,17 @@ llmk_status llmk_weights_create_split(llmk_context *ctx, const llmk_weights_desc
         return llmk_fail(LLMK_INVALID_ARGUMENT, "weights: ctx is NULL");
     LLMK_TRY(llmk_context_usable(ctx));
     LLMK_TRY(llmk_take_args("weights", desc, sizeof *desc, sizeof d, &d));
-    llmk_status status = describe(ctx, &d, &shape, &plan, &order);
+    if (layouts == LLMK_CLASS_OF_DEVICE)
+        layouts = class_of_device(ctx);
+    if (max_buffer == 0)
+        max_buffer = ctx->caps.max_alloc_bytes;
+    llmk_status status = describe(ctx, &d, layouts, &shape, &plan, &order);
+    if (status == LLMK_OK && shape.block > 1 && widest_of(&shape) > max_buffer) {
+        /* Not even one block fits; a row may. */
+        weights_order_free(&order);
+        shape = (llmk_weights){0};
+        status = describe(ctx, &d, LLMK_CLASS_PORTABLE, &shape, &plan, &order);
+    }
     if (status == LLMK_OK)
         status = create(ctx, &shape, &plan, &order, max_buffer, out);
     weights_order_free(&order);
@@ -419,7 +458,7 @@ llmk_status llmk_weights_create_split(llmk_context *ctx, const llmk_weights_desc
 llmk_status llmk_weights_create(llmk_context *ctx, const llmk_weights_desc *desc,
                                 llmk_weights **out)
 {
-    return llmk_weights_create_split(ctx, desc, ctx ? ctx->caps.max_alloc_bytes : 0, out);
+    return llmk_weights_create_as(ctx, desc, LLMK_CLASS_OF_DEVICE, 0, out);
 }
 
 void llmk_weights_free(llmk_weights *weights)

@@ -12,6 +12,8 @@ static const char *const format_names[] = {
     "gptq_v1", "gptq_v2", "awq_gemm", "",     "",     "ct", NULL};
 /* Index = linear_zeros, linear_order. */
 static const char *const zeros_names[] = {"packed", "none", "i8", NULL};
+/* Index = llmk_layout_class. */
+static const char *const class_names[] = {"device", "portable", "nv", NULL};
 static const char *const order_names[] = {"none", "act", "uneven", "plain", "zero", NULL};
 
 static const case_field fields[] = {
@@ -37,6 +39,7 @@ static const case_field fields[] = {
     {"pad", CASE_U64, 0, NULL, "elements by which tensors start past an aligned address"},
     {"rowpad", CASE_U64, 0, NULL, "bytes between rows of the weights' source"},
     {"split", CASE_U64, 0, NULL, "largest buffer of the weights, in bytes"},
+    {"layout", CASE_ENUM, LLMK_CLASS_OF_DEVICE, class_names, "class of the weights' layout"},
 };
 
 /* A shape of one cost: f16 with every layout, other types of x with some, since each pair is a
@@ -358,12 +361,11 @@ static bool prepare_set(case_run *run, const case_line *line, void *args_, size_
     (void)set;
     llmk_linear_args *args = args_;
     const linear_weights *w = case_kept(run);
-    const uint64_t split = case_u64(line, "split");
     const llmk_weights_desc desc = linear_weights_describe(w);
     llmk_weights *weights = NULL;
-    const llmk_status status =
-        split ? llmk_weights_create_split(case_context(run), &desc, split, &weights)
-              : llmk_weights_create(case_context(run), &desc, &weights);
+    const llmk_status status = llmk_weights_create_as(
+        case_context(run), &desc, (llmk_layout_class)case_u64(line, "layout"),
+        case_u64(line, "split"), &weights);
     if (status == LLMK_OUT_OF_DEVICE_MEMORY)
         return case_skip(run, "weights: %s", llmk_error_message());
     if (status != LLMK_OK)

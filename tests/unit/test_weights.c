@@ -81,7 +81,7 @@ static llmk_weights_desc describe(const linear_weights *w)
 static llmk_weights *create(fixture *f, const llmk_weights_desc *desc)
 {
     llmk_weights *w = NULL;
-    const llmk_status status = llmk_weights_create(f->ctx, desc, &w);
+    const llmk_status status = llmk_weights_create_as(f->ctx, desc, LLMK_CLASS_PORTABLE, 0, &w);
     if (status != LLMK_OK)
         fail_msg("%s", llmk_error_message());
     return w;
@@ -278,7 +278,7 @@ static void test_segments(void **state)
         llmk_weights *whole = create(f, &desc), *parts = NULL;
         const uint64_t limit = whole->pitch * 70;
         assert_int_equal(whole->segment_count, 1);
-        assert_int_equal(llmk_weights_create_split(f->ctx, &desc, limit, &parts), LLMK_OK);
+        assert_int_equal(llmk_weights_create_as(f->ctx, &desc, LLMK_CLASS_PORTABLE, limit, &parts), LLMK_OK);
         assert_int_equal(parts->segment_count, 5); /* 64 rows each, whole tiles */
         uint64_t next = 0;
         for (size_t s = 0; s < parts->segment_count; s++) {
@@ -289,7 +289,8 @@ static void test_segments(void **state)
         assert_int_equal(next, 300);
         assert_same_weights(f, whole, parts);
         llmk_weights_free(parts);
-        assert_int_equal(llmk_weights_create_split(f->ctx, &desc, whole->pitch - 1, &parts),
+        assert_int_equal(llmk_weights_create_as(f->ctx, &desc, LLMK_CLASS_PORTABLE,
+                                                whole->pitch - 1, &parts),
                          LLMK_OUT_OF_DEVICE_MEMORY);
         assert_null(parts);
         llmk_weights_free(whole);

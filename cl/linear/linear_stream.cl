@@ -1,0 +1,293 @@
+// The linear layer for up to sixteen rows of x and weights of 4 or 8 bits, on mma.sync: the time is
+// that of reading W once. The weights are the instruction's A, in the layouts u4-affine/nv and s8/nv,
+// whose bytes go from memory to its registers with nothing in between; x is B, eight rows at a time,
+// read by the lanes that need it. docs/matrix-units.md explains it. The build chooses
+//
+//     -DX=f16 | bf16   -DW=u4_nv | s8_nv   -DFRAGMENT_MMA, and perhaps -DFRAGMENT_EMULATED
+//     -DWARPS=8 | 16 | 32   share the rows of a work-group: each takes every WARPS-th step along K
+//     -DSPAN=1 | 2 | 4      times 32 weights along K have one scale: groups are multiples of that
+//
+// The order of a row's sum depends on these alone, not on how many rows of W or x go together.
+#define FRAGMENT_TYPE X
+#ifndef FRAGMENT_EMULATED
+#include "common/nv.clh"
+#endif
+#include "common/halves.clh"
+#include "linear/linear_nv.clh"
+
+#define STREAM_BITS_u4_nv 4
+#define STREAM_BITS_s8_nv 8
+#define STREAM_IS_U4      (LLMK_PASTE(STREAM_BITS_, W) == 4)
+
+#define ITEMS     (WARPS * FRAGMENT_WAVE)
+#define LOADS     2                         // 16-byte loads of a step, for each tile
+#define LOAD_K    (STREAM_IS_U4 ? 64 : 32)  // weights along K of one
+#define STEP_K    (LOADS * LOAD_K)
+#define SPAN_K    (SPAN * 32)
+#define SPANS     (STEP_K / SPAN_K)
+#define MAX_TILES 4
+#define MAX_PARTS 2 // of eight rows of x
+
+// Only blocks of 32 weights come with minimums.
+#define MINIMUMS (STREAM_IS_U4 && SPAN == 1)
+
+// Sums of a warp, eight columns of so many rows: the pitch spreads them over the banks.
+#define SUM_PITCH(tiles) (16 * (tiles) + 4)
+
+// ---- Scales and zeros of a lane's two rows
+
+// As they lie in memory, so that waiting for them costs no instructions.
+typedef struct {
+    uint2 scale;
+    uint zero;
+} raw_t;
+
+LINEAR_INLINE raw_t load_raw(const linear_t a, uint block, uint k, uint g)
+{
+    const uint group = a.groups == 1 ? 0 : min(group_at(a, k), a.groups - 1);
+    const ulong i = ((ulong)block * a.groups + group) * 8 + g;
+    raw_t r;
+    if (a.scale_kind == SCALE_F16 || a.scale_kind == SCALE_BF16)
+        r.scale = (uint2)(((global const uint *)a.scales)[i], 0u);
+    else
+        r.scale = ((global const uint2 *)a.scales)[i];
+    r.zero = 0;
+    if (a.zeros)
+        r.zero = STREAM_IS_U4 ? a.zeros[i] : ((global const ushort *)a.zeros)[i];
+    return r;
+}
+
+LINEAR_INLINE float2 scales_of(const linear_t a, uint2 raw)
+{
+    if (a.scale_kind == SCALE_F32)
+        return as_float2(raw);
+    if (a.scale_kind == SCALE_BF16)
+        return as_float2((uint2)(raw.x << 16, raw.x & 0xffff0000u));
+    const uint second = MINIMUMS && a.scale_kind == SCALE_F16_MIN ? raw.y : raw.x >> 16;
+    return (float2)(f16_bits_to_float((ushort)raw.x), f16_bits_to_float((ushort)second));
+}
+LINEAR_INLINE float2 minimums_of(uint2 raw)
+{
+    return (float2)(f16_bits_to_float((ushort)(raw.x >> 16)),
+                    f16_bits_to_float((ushort)(raw.y >> 16)));
+}
+
+LINEAR_INLINE halves_zeros zeros_of(uint raw)
+{
+    if (STREAM_IS_U4)
+        return u4_zeros(raw & 15, raw >> 4);
+    return s8_zeros((char)raw, (char)(raw >> 8));
+}
+LINEAR_INLINE halves_zeros zeros_of_all(const linear_t a)
+{
+    return STREAM_IS_U4 ? u4_zeros((uint)a.zero, (uint)a.zero) : s8_zeros((int)a.zero, (int)a.zero);
+}
+
+// ---- x
+
+// Elements k ... k+7 of the row that begins at element `row`, 0 from `end` on. Gathered: in any
+// layout and order; else K is a multiple of 8.
+LINEAR_INLINE uint4 x8(const linear_t a, ulong row, uint k, uint end, const bool gathered)
+{
+    global const ushort *x = (global const ushort *)a.x + row;
+    if (!gathered)
+        return k < end ? *(global const uint4 *)(x + k) : (uint4)(0u);
+#define X_AT(i) (k + (i) < end ? (uint)x[column_of(a, k + (i)) * a.x_rows.inner] : 0u)
+    return (uint4)(X_AT(0) | X_AT(1) << 16, X_AT(2) | X_AT(3) << 16, X_AT(4) | X_AT(5) << 16,
+                   X_AT(6) | X_AT(7) << 16);
+#undef X_AT
+}
+
+// ---- The product
+
+typedef struct {
+    uint w[LOADS][4];
+    raw_t raw[SPANS];
+    halves_zeros zeros;
+    float sum[MAX_PARTS][4]; // of the span
+    float total[MAX_PARTS][4];
+} tile_t;
+
+LINEAR_INLINE void load_step(const linear_t a, fragment_unit unit, tile_t *t, uint block, uint step)
+{
+    global const uint4 *w = (global const uint4 *)(a.data + block * a.pitch) + unit.lane;
+    const uint last = (uint)(a.pitch / NV_TILE_BYTES) - 1;
+    FRAGMENT_UNROLL
+    for (uint i = 0; i < LOADS; i++) {
+        const uint4 v = load_codes(w + min(step * LOADS + i, last) * (NV_TILE_BYTES / 16));
+        t->w[i][0] = v.x;
+        t->w[i][1] = v.y;
+        t->w[i][2] = v.z;
+        t->w[i][3] = v.w;
+    }
+    FRAGMENT_UNROLL
+    for (uint i = 0; i < SPANS; i++)
+        t->raw[i] = load_raw(a, block, step * STEP_K + i * SPAN_K, unit.lane / 4);
+}
+
+LINEAR_INLINE void begin_span(const linear_t a, tile_t *t, uint span, const uint parts)
+{
+    if (a.zeros)
+        t->zeros = zeros_of(t->raw[span].zero);
+    FRAGMENT_UNROLL
+    for (uint p = 0; p < parts; p++) {
+        FRAGMENT_UNROLL
+        for (uint e = 0; e < 4; e++)
+            t->sum[p][e] = 0.0f;
+    }
+}
+
+// x_sum: that of the span's x, whose rows are all the same.
+LINEAR_INLINE void end_span(const linear_t a, tile_t *t, uint span, const uint parts,
+                            float x_sum[MAX_PARTS][4])
+{
+    const float2 scale = scales_of(a, t->raw[span].scale);
+    FRAGMENT_UNROLL
+    for (uint p = 0; p < parts; p++) {
+        FRAGMENT_UNROLL
+        for (uint e = 0; e < 4; e++)
+            t->total[p][e] += (e < 2 ? scale.x : scale.y) * t->sum[p][e];
+    }
+    if (MINIMUMS && a.scale_kind == SCALE_F16_MIN) {
+        const float2 minimum = minimums_of(t->raw[span].scale);
+        FRAGMENT_UNROLL
+        for (uint p = 0; p < parts; p++) {
+            FRAGMENT_UNROLL
+            for (uint e = 0; e < 4; e++)
+                t->total[p][e] += (e < 2 ? minimum.x : minimum.y) * x_sum[p][e];
+        }
+    }
+}
+
+// The 32 weights along K of load i that begin with its `half`-th.
+LINEAR_INLINE void multiply(const linear_t a, fragment_unit unit, tile_t *t, uint i, uint half_k,
+                            const uint tiles, const uint parts, uint x[MAX_PARTS][4],
+                            float x_sum[MAX_PARTS][4])
+{
+    const uint ones[4] = {HALVES_ONE, HALVES_ONE, HALVES_ONE, HALVES_ONE};
+    FRAGMENT_UNROLL
+    for (uint j = 0; j < 2; j++) {
+        FRAGMENT_UNROLL
+        for (uint n = 0; n < tiles; n++) {
+            uint w[4];
+            if (STREAM_IS_U4)
+                u4_operands(t[n].w[i][2 * half_k + j], t[n].zeros, w);
+            else
+                s8_operands(t[n].w[i][j], t[n].w[i][2 + j], t[n].zeros, w);
+            FRAGMENT_UNROLL
+            for (uint p = 0; p < parts; p++)
+                mma_instruction(unit, t[n].sum[p], w, x[p] + 2 * j);
+        }
+        if (MINIMUMS && a.scale_kind == SCALE_F16_MIN) {
+            FRAGMENT_UNROLL
+            for (uint p = 0; p < parts; p++)
+                mma_instruction(unit, x_sum[p], ones, x[p] + 2 * j);
+        }
+    }
+}
+
+// A work-group's outputs: `tiles` blocks of 16 rows of W by 8 `parts` rows of x. Beyond the edges the
+// last block is computed again, from x that is 0, and not stored.
+LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sums, const ulong m0,
+                          const uint tiles, const uint parts, const bool gathered)
+{
+    const uint g = unit.lane / 4, q = unit.lane % 4;
+    const uint first_block = (uint)get_group_id(0) * tiles, last_block = (a.n - 1) / 16;
+    tile_t t[MAX_TILES];
+    ulong x_row[MAX_PARTS];
+    uint x_end[MAX_PARTS];
+    float x_sum[MAX_PARTS][4];
+    FRAGMENT_UNROLL
+    for (uint p = 0; p < parts; p++) {
+        const ulong m = m0 + p * 8 + g;
+        x_row[p] = row_begin(a.x_rows, min(m, a.m - 1));
+        x_end[p] = m < a.m ? a.k : 0;
+        FRAGMENT_UNROLL
+        for (uint n = 0; n < tiles; n++) {
+            FRAGMENT_UNROLL
+            for (uint e = 0; e < 4; e++)
+                t[n].total[p][e] = 0.0f;
+        }
+    }
+    FRAGMENT_UNROLL
+    for (uint n = 0; n < tiles; n++)
+        t[n].zeros = zeros_of_all(a);
+
+    const uint steps = FRAGMENT_TURNS((a.k + STEP_K - 1) / STEP_K, WARPS);
+    for (uint step = unit.wave; step < steps; step += WARPS) {
+        FRAGMENT_UNROLL
+        for (uint n = 0; n < tiles; n++)
+            load_step(a, unit, &t[n], min(first_block + n, last_block), step);
+        FRAGMENT_UNROLL
+        for (uint h = 0; h < STEP_K / 32; h++) {
+            const uint span = h / SPAN, k = step * STEP_K + h * 32 + q * 8;
+            uint x[MAX_PARTS][4];
+            FRAGMENT_UNROLL
+            for (uint p = 0; p < parts; p++) {
+                const uint4 v = x8(a, x_row[p], k, x_end[p], gathered);
+                x[p][0] = v.x;
+                x[p][1] = v.y;
+                x[p][2] = v.z;
+                x[p][3] = v.w;
+            }
+            if (h % SPAN == 0) {
+                FRAGMENT_UNROLL
+                for (uint p = 0; p < parts; p++) {
+                    FRAGMENT_UNROLL
+                    for (uint e = 0; e < 4; e++)
+                        x_sum[p][e] = 0.0f;
+                }
+                FRAGMENT_UNROLL
+                for (uint n = 0; n < tiles; n++)
+                    begin_span(a, &t[n], span, parts);
+            }
+            multiply(a, unit, t, h * 32 / LOAD_K, h % (LOAD_K / 32), tiles, parts, x, x_sum);
+            if ((h + 1) % SPAN == 0) {
+                FRAGMENT_UNROLL
+                for (uint n = 0; n < tiles; n++)
+                    end_span(a, &t[n], span, parts, x_sum);
+            }
+        }
+    }
+
+    // The warps' sums meet in local memory, eight columns at a time, and are added in their order.
+    const uint pitch = SUM_PITCH(tiles), rows = 16 * tiles;
+    FRAGMENT_UNROLL
+    for (uint p = 0; p < parts; p++) {
+        if (p > 0)
+            barrier(CLK_LOCAL_MEM_FENCE);
+        FRAGMENT_UNROLL
+        for (uint n = 0; n < tiles; n++) {
+            FRAGMENT_UNROLL
+            for (uint e = 0; e < 4; e++)
+                sums[(unit.wave * 8 + mma_column(unit, e)) * pitch + n * 16 + mma_row(unit, e)] =
+                    t[n].total[p][e];
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        for (uint o = (uint)get_local_id(0); o < 8 * rows; o += ITEMS) {
+            const uint row = first_block * 16 + o % rows;
+            const ulong m = m0 + p * 8 + o / rows;
+            if (row >= a.n || m >= a.m)
+                continue;
+            float sum = 0.0f;
+            for (uint w = 0; w < WARPS; w++)
+                sum += sums[(w * 8 + o / rows) * pitch + o % rows];
+            finish(a, m, row, sum);
+        }
+    }
+}
+
+// Kernels by rows of W in a work-group and rows of x.
+#define STREAM(name, tiles, parts, gathered)                                                       \
+    kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void name(LINEAR_PARAMETERS)         \
+    {                                                                                              \
+        local float sums[WARPS * 8 * SUM_PITCH(tiles)];                                            \
+        FRAGMENT_UNIT(unit, WARPS);                                                                \
+        const linear_t a = LINEAR_ARGUMENTS;                                                       \
+        stream(a, unit, sums, m_first, tiles, parts, gathered);                                    \
+    }
+
+STREAM(linear_stream_32x8, 2, 1, false)
+STREAM(linear_stream_32x16, 2, 2, false)
+STREAM(linear_stream_32x8_gathered, 2, 1, true)
+STREAM(linear_stream_32x16_gathered, 2, 2, true)
