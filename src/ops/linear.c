@@ -306,6 +306,7 @@ static llmk_status ref_launch(llmk_launch *launch, const void *problem)
 static const llmk_variant variants[] = {
     {"cpu", cpu_supports, cpu_launch},
     LLMK_LINEAR_ROW("nv-stream", nv_stream),
+    LLMK_LINEAR_ROW("nv-packed", nv_packed),
     {"subgroup", subgroup_supports, subgroup_launch},
     {"gemv", gemv_supports, gemv_launch},
     LLMK_LINEAR_TILED_VARIANTS,

@@ -43,6 +43,10 @@ LLMK_LINEAR_DECLARE(emulated_amd);
 LLMK_LINEAR_DECLARE(nv_stream);
 LLMK_LINEAR_DECLARE(emulated_nv_stream);
 
+/* And for more of them, with weights of 4 or 8 bits (linear_packed.c). */
+LLMK_LINEAR_DECLARE(nv_packed);
+LLMK_LINEAR_DECLARE(emulated_nv_packed);
+
 #define LLMK_LINEAR_TILED_VARIANTS                                                                 \
     LLMK_LINEAR_ROW("nv-wide", nv_wide), LLMK_LINEAR_ROW("nv", nv),                    \
         LLMK_LINEAR_ROW("amd", amd)
@@ -52,6 +56,7 @@ LLMK_LINEAR_DECLARE(emulated_nv_stream);
     LLMK_LINEAR_ROW("emulated-nv-wide", emulated_nv_wide),                                   \
         LLMK_LINEAR_ROW("emulated-nv", emulated_nv),                                         \
         LLMK_LINEAR_ROW("emulated-amd", emulated_amd),                                           \
-        LLMK_LINEAR_ROW("emulated-nv-stream", emulated_nv_stream)
+        LLMK_LINEAR_ROW("emulated-nv-stream", emulated_nv_stream), \
+        LLMK_LINEAR_ROW("emulated-nv-packed", emulated_nv_packed)
 
 #endif
