@@ -103,6 +103,10 @@ static bool prepare(case_run *run, const case_line *line, void *args_)
     case_tensor *a = layout_tensor(run, "a", CASE_INPUT, case_dtype(line, "a"), cols, 1, &args->a);
     case_tensor *b = layout_tensor(run, "b", CASE_INPUT, case_dtype(line, "b"), cols, 2, &args->b);
     case_tensor *ty = layout_tensor(run, "y", CASE_OUTPUT, y, cols, 3, &args->y);
+    if (case_get(line, "over") != 0)
+        case_in_place(run, ty, case_get(line, "over") == 1 ? a : b);
+    if (!case_declared(run))
+        return false;
     case_fill_values(run, a, ascale == 0 ? CASE_ZERO : CASE_NORMAL, ascale, 1);
     case_fill_values(run, b, CASE_NORMAL, case_get(line, "bscale"), 2);
     if (case_flag(line, "odd") && a->count >= 4) {
@@ -112,8 +116,6 @@ static bool prepare(case_run *run, const case_line *line, void *args_)
         a->values[3] = (double)INFINITY;
         b->values[3] = -(double)INFINITY;
     }
-    if (case_get(line, "over") != 0)
-        case_in_place(run, ty, case_get(line, "over") == 1 ? a : b);
     if (case_timing_only(run))
         return true;
     double *expected = case_expect(run, ty), *bound = case_bound(run, ty);

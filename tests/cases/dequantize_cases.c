@@ -25,6 +25,8 @@ static bool prepare(case_run *run, const case_line *line, void *args)
         zero = quant_add_scales(run, "zero", CASE_INPUT, LLMK_U8, &s, &a->zero);
     const llmk_dtype dtype = case_dtype(line, "y");
     case_tensor *y = quant_add_matrix(run, "y", CASE_OUTPUT, dtype, &s, &a->y);
+    if (!case_declared(run))
+        return false;
 
     case_fill_values(run, q, CASE_CODES, 1, 1);
     case_fill_values(run, scale, CASE_UNIFORM, case_get(line, "size"), 2);

@@ -40,14 +40,14 @@ static case_tensor *add(case_run *run, const char *name, llmk_dtype dtype, uint6
     const case_line *line = case_run_line(run);
     const uint64_t b = case_u64(line, "b"), n = case_u64(line, "n"), k = case_u64(line, "k");
     const uint64_t inner = case_u64(line, "inner");
-    const uint64_t row = (stride ? stride : k) * inner;
+    const uint64_t row = case_times(stride ? stride : k, inner);
     const uint32_t rank = b > 1 ? 3 : 2;
     case_tensor *t = case_add_tensor(run, name, CASE_INPUT, dtype, rank,
                                      b > 1 ? (uint64_t[]){b, n, k} : (uint64_t[]){n, k}, slot);
     t->stride[rank - 1] = inner;
     t->stride[rank - 2] = row;
     if (rank == 3) /* with a gap, so that the two do not fold into one */
-        t->stride[0] = (n + 1) * row;
+        t->stride[0] = case_times(n + 1, row);
     return t;
 }
 
@@ -85,6 +85,8 @@ static bool prepare(case_run *run, const case_line *line, void *args)
     case_tensor *report =
         case_add_tensor(run, "report", CASE_OUTPUT, LLMK_F32, 1, (uint64_t[]){8}, &a->report);
     report->stride[0] = case_u64(line, "report_inner");
+    if (!case_declared(run))
+        return false;
     fill(run, r, x, (int)case_get(line, "data"));
     if (!case_timing_only(run))
         error_report_reference(r->count, r->values, x->values, case_expect(run, report),

@@ -86,6 +86,8 @@ static bool prepare(case_run *run, const case_line *line, void *args)
     case_tensor *zero = NULL;
     if (s.scheme == LLMK_QUANT_INT4_ASYMMETRIC)
         zero = quant_add_scales(run, "zero", CASE_OUTPUT, LLMK_U8, &s, &a->zero);
+    if (!case_declared(run))
+        return false;
     fill(run, x, (int)case_get(line, "data"));
     if (case_timing_only(run))
         return true;

@@ -44,6 +44,8 @@ static bool copy_prepare(case_run *run, const case_line *line, void *args)
     fail_calls = case_flag(line, "fail");
     case_tensor *x = case_add_tensor(run, "x", CASE_INPUT, case_dtype(line, "x"), 1, dim, &a->x);
     case_tensor *y = case_add_tensor(run, "y", CASE_OUTPUT, case_dtype(line, "x"), 1, dim, &a->y);
+    if (!case_declared(run))
+        return false;
     case_fill_values(run, x, CASE_UNIFORM, 1, 1);
     memcpy(case_expect(run, y), x->values, x->count * sizeof *x->values);
     return true;
