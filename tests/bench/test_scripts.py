@@ -259,6 +259,52 @@ class Scripts(unittest.TestCase):
         self.assertIn('no operator "nothing"', answers[0]["unknown"])
         self.assertIn("unknown", answers[1])
 
+    HUGE = ("rmsnorm rows=99999999999 h=99999999", "linear n=99999999999 k=99999999",
+            "linear n=9999999 k=9999999", "gated_activation rows=0 d=9007199254740992",
+            "quantize n=9007199254740992 k=9007199254740992")
+
+    def test_llmk_bench_refuses_huge_cases(self):
+        for case in self.HUGE:
+            for option in ([], ["--check"]):
+                with self.subTest(case, option=option):
+                    done = self.llmk_bench(*option, "rmsnorm rows=1 h=8", case)
+                    self.assertEqual((done.returncode, done.stdout), (1, ""))  # nothing measured
+                    self.assertIn(f"llmk-bench: {case}: ", done.stderr)
+                    self.assertNotIn("rmsnorm rows=1 h=8", done.stderr)
+        long = "x" * 5000
+        done = self.llmk_bench("--stdin", "--seconds", "0.01",
+                               input="\n".join([*self.HUGE, long, "rmsnorm rows=1 h=8"]))
+        _, *rows = map(json.loads, done.stdout.splitlines())
+        self.assertEqual(len(rows), len(self.HUGE) + 2, done.stderr)
+        for row in rows[:-2]:
+            self.assertTrue(row.get("error") or row.get("skipped"), row)
+        self.assertIn("at most", rows[-2]["unknown"])
+        self.assertGreater(rows[-1]["us"], 0)
+
+    def test_llmk_bench_looks_before_it_measures(self):
+        path = os.path.join(self.folder.name, "rows.json")
+        for arguments, status, text in (
+                (["rmsnorm", "nothing"], 2, 'no operator "nothing"'),
+                (["rmsnorm", "rmsnorm what=1"], 2, 'no field "what"'),
+                (["quantize k=3 scheme=int4-symmetric"], 1, "even with int4"),
+                (["--json", "/nowhere/at/all", "rmsnorm"], 2, "/nowhere/at/all: "),
+                (["--json", self.folder.name, "rmsnorm"], 2, "directory"),
+                (["--json", path, "--check", "rmsnorm"], 2, "--json is for timing"),
+                (["--json", path, "rmsnorm", "nothing"], 2, "no operator")):
+            with self.subTest(arguments):
+                done = self.llmk_bench(*arguments)
+                self.assertEqual((done.returncode, done.stdout), (status, ""))
+                self.assertIn(text, done.stderr)
+        self.assertEqual(os.listdir(self.folder.name), [])
+
+    def test_llmk_bench_writes_json(self):
+        path = self.write("rows.json", "as it was")
+        done = self.llmk_bench("--json", path, "--seconds", "0.01", "rmsnorm rows=1 h=8")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(path, encoding="utf-8") as file:
+            self.assertEqual(json.load(file)["results"][0]["case"], "rmsnorm rows=1 h=8")
+        self.assertEqual(os.listdir(self.folder.name), ["rows.json"])
+
     def test_llmk_bench_command_line(self):
         for arguments, status, text in (
                 (["--help"], 0, "usage: llmk-bench"), (["--version"], 0, "libllmk_cl"),

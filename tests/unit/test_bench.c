@@ -4,6 +4,7 @@
 #include "tools/common/bench_models.h"
 #include "tools/common/bench_report.h"
 
+#include <dirent.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +12,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -211,6 +213,22 @@ static void test_failures_are_rows(void **state)
     assert_true(!failed.skipped && strstr(failed.error, "LLMK_INVALID_SHAPE"));
 }
 
+static void test_huge_cases_are_rows(void **state)
+{
+    (void)state;
+    for (const case_op *const *op = case_ops; *op; op++) {
+        case_line line;
+        bench_row row;
+        char error[256];
+        assert_true(case_parse_fields(*op, "", &line, error, sizeof error));
+        for (size_t i = 0; i < (*op)->field_count; i++)
+            if ((*op)->fields[i].kind == CASE_U64)
+                line.value[i] = 9007199254740992;
+        bench_session_time(&session, &line, &row);
+        assert_true(strlen(row.error) > 10 && row.timing.us.count == 0);
+    }
+}
+
 /* A short run of every operator that there is. */
 static void test_every_operator(void **state)
 {
@@ -299,6 +317,8 @@ static void test_json(void **state)
     unlink(path);
     assert_false(bench_json_write("/nowhere/at/all", &session, rows, 2, error, sizeof error));
     assert_non_null(strstr(error, "/nowhere/at/all: "));
+    assert_false(bench_json_write("/dev/full", &session, rows, 2, error, sizeof error));
+    assert_non_null(strstr(error, "/dev/full: "));
 
     char *line = bench_json_row(&rows[0], &session.roof);
     assert_null(strchr(line, '\n'));
@@ -306,6 +326,52 @@ static void test_json(void **state)
     assert_true(json_is_object(document));
     json_decref(document);
     free(line);
+#else
+    skip();
+#endif
+}
+
+#ifdef LLMK_HAVE_JANSSON
+static size_t count_files(const char *folder)
+{
+    size_t count = 0;
+    DIR *dir = opendir(folder);
+    assert_non_null(dir);
+    while (readdir(dir))
+        count++;
+    closedir(dir);
+    return count - 2;
+}
+#endif
+
+static void test_json_file(void **state)
+{
+    (void)state;
+#ifdef LLMK_HAVE_JANSSON
+    char dir[] = "/tmp/llmk-out-XXXXXX", path[64], link[64], error[512];
+    struct stat info;
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/rows.json", dir);
+    snprintf(link, sizeof link, "%s/link.json", dir);
+    assert_true(bench_json_writable(path, error, sizeof error));
+    assert_int_equal(count_files(dir), 0); /* asking leaves nothing */
+    write_file(path, "as it was");
+    chmod(path, 0640);
+    assert_int_equal(symlink("rows.json", link), 0);
+    assert_true(bench_json_writable(link, error, sizeof error));
+    assert_true(stat(path, &info) == 0 && info.st_size == 9);
+    assert_true(bench_json_write(link, &session, NULL, 0, error, sizeof error));
+    assert_true(lstat(link, &info) == 0 && S_ISLNK(info.st_mode));
+    assert_true(stat(path, &info) == 0 && info.st_size > 9 && (info.st_mode & 0777) == 0640);
+    assert_int_equal(count_files(dir), 2);
+    assert_true(bench_json_writable("/dev/null", error, sizeof error));
+    assert_false(bench_json_writable(dir, error, sizeof error));
+    assert_non_null(strstr(error, "Is a directory"));
+    assert_false(bench_json_writable("/nowhere/at/all", error, sizeof error));
+    assert_non_null(strstr(error, "/nowhere/at/all: No such file"));
+    unlink(link);
+    unlink(path);
+    rmdir(dir);
 #else
     skip();
 #endif
@@ -320,9 +386,11 @@ int main(void)
         cmocka_unit_test(test_slow_operator_looks_slow),
         cmocka_unit_test(test_wrong_operator_looks_wrong),
         cmocka_unit_test(test_failures_are_rows),
+        cmocka_unit_test(test_huge_cases_are_rows),
         cmocka_unit_test(test_every_operator),
         cmocka_unit_test(test_models),
         cmocka_unit_test(test_json),
+        cmocka_unit_test(test_json_file),
     };
     return cmocka_run_group_tests(tests, open_session, close_session);
 }
