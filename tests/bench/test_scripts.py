@@ -50,6 +50,9 @@ FAKE_BENCH = """
             row["us"] = 12.0
         if case == "big":
             row.update(us=20.0, us_p95=20.2)
+        if case == "short":
+            row.update(launch_us=9.25, beyond_launch_us=0.75, beyond_launch_us_p5=0.5,
+                       beyond_launch_us_p95=1.25)
         print(json.dumps(row), flush=True)
 """
 FAKE_PEERS = """
@@ -131,6 +134,7 @@ class Scripts(unittest.TestCase):
                 ("op a=1 | copy >= 80 %", "holds", 80), ("op a=1 | copy >= 81 %", "misses", 80),
                 ("op a=1 | beyond launch <= 2 us", "holds", 2),
                 ("op a=1 | beyond launch <= 1 us", "misses", 2),
+                ("short | beyond launch <= 1 us", "holds", 0.75),
                 ("op a=1 | speed >= 1.5 x cublas", "holds", 1.5),
                 ("op a=1 | speed >= 1.51 x cublas", "misses", 1.5),
                 ("op a=1 | speed >= 1 x clblast", "holds", 1.2),
@@ -154,6 +158,16 @@ class Scripts(unittest.TestCase):
         self.assertAlmostEqual(rows[0]["spread"], 0.02)
         self.assertIn("1 absent, 1 holds", text)
         self.assertEqual(self.run_bars("op a=1 | us <= 1\n")[0], 1)
+
+    def test_launch_is_timed_beside_the_case(self):
+        _, rows, text = self.run_bars("short | beyond launch <= 1 us\nop a=1 | us <= 11\n"
+                                      "op a=1 | beyond launch <= 3 us\n")
+        self.assertEqual([rows[0][key] for key in ("launch_us", "value_low", "value_high")],
+                         [9.25, 0.5, 1.25])
+        self.assertIn("0.50 to 1.25 us", text)
+        self.assertNotIn("value_low", rows[1])
+        self.assertAlmostEqual(rows[2]["value_low"], 1.9)  # the launch of the start
+        self.assertAlmostEqual(rows[2]["value_high"], 2.1)
 
     def test_goes_on_after_a_crash(self):
         _, rows, _ = self.run_bars("die | us <= 1\nop a=1 | us <= 11\n")
@@ -280,6 +294,9 @@ class Scripts(unittest.TestCase):
             self.assertTrue(row.get("error") or row.get("skipped"), row)
         self.assertIn("at most", rows[-2]["unknown"])
         self.assertGreater(rows[-1]["us"], 0)
+        if rows[-1]["us"] < 50:
+            self.assertAlmostEqual(rows[-1]["beyond_launch_us"],
+                                   rows[-1]["us"] - rows[-1]["launch_us"], places=3)
 
     def test_llmk_bench_looks_before_it_measures(self):
         path = os.path.join(self.folder.name, "rows.json")

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -169,6 +170,60 @@ static void test_timing(void **state)
                 session.roof.fma_tflops > 0);
     const double roof = bench_row_roof_us(&row, &session.roof);
     assert_true(fabs(roof - 800000 / session.roof.copy_gbs * 1e-3) < 1e-9 * roof);
+}
+
+/* ---- Two works in turn ---- */
+
+typedef struct counted_work {
+    cl_command_queue queue;
+    long pause; /* ns a call */
+    unsigned calls;
+    size_t sets_seen;
+} counted_work;
+
+static bool enqueue_pause(void *user, size_t set)
+{
+    counted_work *w = user;
+    const struct timespec pause = {.tv_nsec = w->pause};
+    w->calls++;
+    if (set >= w->sets_seen)
+        w->sets_seen = set + 1;
+    nanosleep(&pause, NULL);
+    return true;
+}
+
+static void test_pairs(void **state)
+{
+    (void)state;
+    counted_work slow = {.pause = 400000}, quick = {.pause = 100000};
+    const bench_work first = {session.queue, enqueue_pause, &slow, 3};
+    const bench_work second = {session.queue, enqueue_pause, &quick, 1};
+    bench_pair pair;
+    assert_true(bench_measure_pair(&first, &second, 1e6, 0.03, &pair));
+    assert_true(pair.first.us.count >= 3 && pair.difference.count == pair.first.us.count);
+    assert_true(pair.second.us.count == pair.first.us.count);
+    assert_true(pair.second.us.median >= 100 && pair.difference.median > 0);
+    assert_true(pair.difference.p5 <= pair.difference.p95);
+    assert_true(slow.sets_seen == 3 && quick.sets_seen == 1);
+    quick.calls = 0;
+    assert_true(bench_measure_pair(&first, &second, 300, 0.03, &pair)); /* too long for company */
+    assert_true(pair.first.us.count >= 3 && pair.second.us.count == 0 && quick.calls == 0);
+    assert_int_equal(pair.difference.count, 0);
+}
+
+static void test_launch_beside_short_cases(void **state)
+{
+    (void)state;
+    const bench_row shorts = time_case("n=64"), longs = time_case("n=4000000");
+    if (shorts.timing.us.median < 25) { /* on any machine at rest */
+        assert_int_equal(shorts.launch.us.count, shorts.timing.us.count);
+        assert_true(shorts.launch.us.median > 0 && shorts.beyond.p5 <= shorts.beyond.p95);
+        assert_true(bench_row_beyond_us(&shorts, &session.roof) ==
+                    shorts.timing.us.median - shorts.launch.us.median);
+    }
+    assert_int_equal(longs.launch.us.count, 0);
+    assert_true(bench_row_beyond_us(&longs, &session.roof) ==
+                longs.timing.us.median - session.roof.launch_us);
 }
 
 static void test_slow_operator_looks_slow(void **state)
@@ -383,6 +438,8 @@ int main(void)
         cmocka_unit_test(test_statistics),
         cmocka_unit_test(test_rotation),
         cmocka_unit_test(test_timing),
+        cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_launch_beside_short_cases),
         cmocka_unit_test(test_slow_operator_looks_slow),
         cmocka_unit_test(test_wrong_operator_looks_wrong),
         cmocka_unit_test(test_failures_are_rows),

@@ -31,8 +31,8 @@ void bench_print_device(FILE *out, const bench_session *s)
 
 void bench_print_head(FILE *out, int width)
 {
-    fprintf(out, "%-*s %-11s %10s %7s %8s %8s %7s %7s %9s\n", width, "case", "variant", "us",
-            "spread", "GB/s", "TFLOP/s", "% copy", "% roof", "- launch");
+    fprintf(out, "%-*s %-11s %10s %7s %8s %8s %7s %7s %7s %9s\n", width, "case", "variant", "us",
+            "spread", "GB/s", "TFLOP/s", "% copy", "% roof", "launch", "- launch");
 }
 
 static double percent(double part, double whole)
@@ -48,11 +48,14 @@ void bench_print_row(FILE *out, const bench_row *row, const bench_roof *roof, in
         return;
     }
     const bench_stats *us = &row->timing.us;
-    const double beyond = us->median - roof->launch_us;
-    fprintf(out, "%-*s %-11s %10.2f %6.1f%% %8.0f %8.2f %6.1f%% %6.1f%% %9.2f\n", width, name,
+    char launch[16] = "";
+    if (row->launch.us.count)
+        snprintf(launch, sizeof launch, "%.2f", row->launch.us.median);
+    fprintf(out, "%-*s %-11s %10.2f %6.1f%% %8.0f %8.2f %6.1f%% %6.1f%% %7s %9.2f\n", width, name,
             row->variant, us->median, 100 * bench_stats_spread(us), bench_row_gbs(row),
             bench_row_tflops(row), percent(row->copy_us, us->median),
-            percent(bench_row_roof_us(row, roof), us->median), beyond > 0 ? beyond : 0);
+            percent(bench_row_roof_us(row, roof), us->median), launch,
+            bench_row_beyond_us(row, roof));
 }
 
 /* ---- JSON ---- */
@@ -104,7 +107,12 @@ static json_t *row_object(const bench_row *row, const bench_roof *roof)
     put_real(o, "flops", row->flops);
     put_real(o, "gbs", bench_row_gbs(row));
     put_real(o, "tflops", bench_row_tflops(row));
-    put_real(o, "beyond_launch_us", us->median - roof->launch_us);
+    put_real(o, "beyond_launch_us", bench_row_beyond_us(row, roof));
+    if (row->launch.us.count) {
+        put_real(o, "launch_us", row->launch.us.median);
+        put_real(o, "beyond_launch_us_p5", row->beyond.p5);
+        put_real(o, "beyond_launch_us_p95", row->beyond.p95);
+    }
     put_real(o, "copy_us", row->copy_us);
     put_real(o, "percent_copy", percent(row->copy_us, us->median));
     put_real(o, "percent_roofline", percent(bench_row_roof_us(row, roof), us->median));
