@@ -215,7 +215,7 @@ static void test_launch_beside_short_cases(void **state)
 {
     (void)state;
     const bench_row shorts = time_case("n=64"), longs = time_case("n=4000000");
-    if (shorts.timing.us.median < 25) { /* on any machine at rest */
+    if (shorts.timing.us.median < 50) { /* on any machine at rest */
         assert_int_equal(shorts.launch.us.count, shorts.timing.us.count);
         assert_true(shorts.launch.us.median > 0 && shorts.beyond.p5 <= shorts.beyond.p95);
         assert_true(bench_row_beyond_us(&shorts, &session.roof) ==
@@ -371,7 +371,7 @@ static void test_json(void **state)
     json_decref(document);
     unlink(path);
     assert_false(bench_json_write("/nowhere/at/all", &session, rows, 2, error, sizeof error));
-    assert_non_null(strstr(error, "/nowhere/at/all: "));
+    assert_non_null(strstr(error, "/nowhere/at/all"));
     assert_false(bench_json_write("/dev/full", &session, rows, 2, error, sizeof error));
     assert_non_null(strstr(error, "/dev/full: "));
 
@@ -411,19 +411,20 @@ static void test_json_file(void **state)
     assert_true(bench_json_writable(path, error, sizeof error));
     assert_int_equal(count_files(dir), 0); /* asking leaves nothing */
     write_file(path, "as it was");
-    chmod(path, 0640);
     assert_int_equal(symlink("rows.json", link), 0);
-    assert_true(bench_json_writable(link, error, sizeof error));
+    assert_false(bench_json_writable(link, error, sizeof error));
+    assert_non_null(strstr(error, "link.json exists and is not a regular file"));
+    assert_true(bench_json_writable(path, error, sizeof error));
     assert_true(stat(path, &info) == 0 && info.st_size == 9);
-    assert_true(bench_json_write(link, &session, NULL, 0, error, sizeof error));
-    assert_true(lstat(link, &info) == 0 && S_ISLNK(info.st_mode));
-    assert_true(stat(path, &info) == 0 && info.st_size > 9 && (info.st_mode & 0777) == 0640);
+    assert_true(bench_json_write(path, &session, NULL, 0, error, sizeof error));
+    assert_true(stat(path, &info) == 0 && info.st_size > 9);
     assert_int_equal(count_files(dir), 2);
     assert_true(bench_json_writable("/dev/null", error, sizeof error));
     assert_false(bench_json_writable(dir, error, sizeof error));
-    assert_non_null(strstr(error, "Is a directory"));
+    assert_non_null(strstr(error, "not a regular file"));
     assert_false(bench_json_writable("/nowhere/at/all", error, sizeof error));
-    assert_non_null(strstr(error, "/nowhere/at/all: No such file"));
+    assert_non_null(strstr(error, "/nowhere/at/all"));
+    assert_non_null(strstr(error, "cannot be created: No such file"));
     unlink(link);
     unlink(path);
     rmdir(dir);

@@ -42,7 +42,7 @@ typedef struct bench_pair {
 } bench_pair;
 
 /* As bench_measure, for the first; the second takes as long again. It is left out where a call of
- * the first takes more than `below_us`. */
+ * the first takes `below_us` or more. */
 bool bench_measure_pair(const bench_work *first, const bench_work *second, double below_us,
                         double seconds, bench_pair *pair);
 

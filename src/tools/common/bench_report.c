@@ -1,9 +1,9 @@
 /* bench_report.c - results as a table and as JSON. */
-#define _XOPEN_SOURCE 700 /* realpath */
 #include "tools/common/bench_report.h"
 
+#include "formats/new_file.h"
+
 #include <errno.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -173,100 +173,63 @@ char *bench_json_device(const bench_session *s)
 
 /* ---- The file ---- */
 
-typedef struct json_file {
-    FILE *out;
-    char path[PATH_MAX];      /* behind symbolic links */
-    char temporary[PATH_MAX]; /* beside it, to be renamed; "": written to directly */
-} json_file;
-
-/* The mode that a new file gets. */
-static mode_t new_mode(void)
+/* A pipe or a device cannot be replaced by a file; it is written to. */
+static bool is_stream(const char *path)
 {
-    const mode_t mask = umask(0);
-    umask(mask);
-    return 0666 & ~mask;
-}
-
-static bool open_temporary(json_file *file, mode_t mode)
-{
-    if (snprintf(file->temporary, sizeof file->temporary, "%s.XXXXXX", file->path) >=
-        (int)sizeof file->temporary) {
-        errno = ENAMETOOLONG;
-        return false;
-    }
-    const int fd = mkstemp(file->temporary);
-    if (fd < 0)
-        return false;
-    fchmod(fd, mode);
-    file->out = fdopen(fd, "w");
-    if (file->out)
-        return true;
-    close(fd);
-    unlink(file->temporary);
-    return false;
-}
-
-/* errno says why not. */
-static bool open_json(json_file *file, const char *path)
-{
-    struct stat info;
-    *file = (json_file){NULL, "", ""};
-    if (stat(path, &info) != 0) {
-        snprintf(file->path, sizeof file->path, "%s", path);
-        return errno == ENOENT && open_temporary(file, new_mode());
-    }
-    if (S_ISREG(info.st_mode))
-        return access(path, W_OK) == 0 && realpath(path, file->path) &&
-               open_temporary(file, info.st_mode & 07777);
-    file->out = fopen(path, "w"); /* not for a folder */
-    return file->out != NULL;
-}
-
-/* Keeps what was written where `good`, else throws it away. */
-static bool close_json(json_file *file, bool good)
-{
-    good = fclose(file->out) == 0 && good;
-    if (file->temporary[0] && !(good && rename(file->temporary, file->path) == 0)) {
-        const int why = errno;
-        unlink(file->temporary);
-        errno = why;
-        good = false;
-    }
-    return good;
+    struct stat there;
+    return stat(path, &there) == 0 && !S_ISREG(there.st_mode) && !S_ISDIR(there.st_mode);
 }
 
 bool bench_json_writable(const char *path, char *error, size_t error_size)
 {
-    struct stat info;
-    json_file file;
-    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode))
-        return true; /* opening a pipe twice would end it */
-    if (!open_json(&file, path)) {
+    llmk_new_file file;
+    if (access(path, W_OK) != 0 && errno != ENOENT) {
         snprintf(error, error_size, "%s: %s", path, strerror(errno));
         return false;
     }
-    close_json(&file, false);
+    if (is_stream(path)) /* and opening it twice could end it */
+        return true;
+    if (!llmk_new_file_open(&file, path, error, error_size))
+        return false;
+    llmk_new_file_close(&file, false, path, NULL, NULL, 0);
     return true;
+}
+
+static bool write_stream(const char *path, const char *text, char *error, size_t error_size)
+{
+    FILE *out = fopen(path, "w");
+    bool good = out && fputs(text, out) >= 0;
+    if (out)
+        good = fclose(out) == 0 && good;
+    if (!good)
+        snprintf(error, error_size, "%s: %s", path, strerror(errno));
+    return good;
+}
+
+static bool write_file(const char *path, const char *text, char *error, size_t error_size)
+{
+    llmk_new_file file;
+    if (!llmk_new_file_open(&file, path, error, error_size))
+        return false;
+    llmk_new_file_put(&file, text, strlen(text));
+    return llmk_new_file_close(&file, true, path, NULL, error, error_size);
 }
 
 bool bench_json_write(const char *path, const bench_session *s, const bench_row *rows, size_t count,
                       char *error, size_t error_size)
 {
-    json_file file;
     json_t *document = device_object(s), *results = json_array();
     for (size_t i = 0; i < count; i++)
         json_array_append_new(results, row_object(&rows[i], &s->roof));
     json_object_set_new(document, "results", results);
-    errno = 0;
-    bool good = open_json(&file, path);
-    if (good) {
-        good = json_dumpf(document, file.out, JSON_INDENT(1) | JSON_REAL_PRECISION(7)) == 0 &&
-               fputc('\n', file.out) != EOF;
-        good = close_json(&file, good);
-    }
+    char *text = json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(7));
     json_decref(document);
-    if (!good)
-        snprintf(error, error_size, "%s: %s", path, strerror(errno));
+    if (!text) {
+        snprintf(error, error_size, "%s: no memory for the results", path);
+        return false;
+    }
+    const bool good = (is_stream(path) ? write_stream : write_file)(path, text, error, error_size);
+    free(text);
     return good;
 }
 
