@@ -310,8 +310,9 @@ static int check_jobs(bench_session *s, const job_list *jobs)
             printf("skip  %s  %s\n", text, error);
         } else {
             printf("FAIL  %s  [%s]  %s\n", text, variant, made ? result.message : error);
-            printf("      llmk-bench --check%s%s '%s'\n", variant[0] ? " --variant " : "", variant,
-                   text);
+            const char *with = variant[0] ? variant : s->options.variant;
+            printf("      llmk-bench --check%s%s '%s'\n", with ? " --variant " : "",
+                   with ? with : "", text);
             status = 1;
         }
     }

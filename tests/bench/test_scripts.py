@@ -304,8 +304,8 @@ class Scripts(unittest.TestCase):
                 (["rmsnorm", "nothing"], 2, 'no operator "nothing"'),
                 (["rmsnorm", "rmsnorm what=1"], 2, 'no field "what"'),
                 (["quantize k=3 scheme=int4-symmetric"], 1, "even with int4"),
-                (["--json", "/nowhere/at/all", "rmsnorm"], 2, "/nowhere/at/all: "),
-                (["--json", self.folder.name, "rmsnorm"], 2, "directory"),
+                (["--json", "/nowhere/at/all", "rmsnorm"], 2, "/nowhere/at/all"),
+                (["--json", self.folder.name, "rmsnorm"], 2, "not a regular file"),
                 (["--json", path, "--check", "rmsnorm"], 2, "--json is for timing"),
                 (["--json", path, "rmsnorm", "nothing"], 2, "no operator")):
             with self.subTest(arguments):
@@ -321,6 +321,72 @@ class Scripts(unittest.TestCase):
         with open(path, encoding="utf-8") as file:
             self.assertEqual(json.load(file)["results"][0]["case"], "rmsnorm rows=1 h=8")
         self.assertEqual(os.listdir(self.folder.name), ["rows.json"])
+
+    def test_llmk_bench_forces_variants(self):
+        for variant, status, text in (
+                ("ref", 0, "[ref]"), ("add:ref", 0, "[ref]"), ("portable", 0, "[portable]"),
+                ("linear:ref,add:portable", 0, "[portable]"),
+                ("subgroup", None, "add cols=8"),  # served, or refused for another reason
+                ("fastest", 1, 'options.variant: no operator has a variant "fastest"'),
+                ("add:fastest", 1, "options.variant: operator add has no variant"),
+                (":", 1, "options.variant: ")):
+            with self.subTest(variant):
+                done = self.llmk_bench("--check", "--variant", variant, "add cols=8")
+                self.assertIn(text, done.stdout + done.stderr)
+                self.assertNotIn("LLMK_VARIANT", done.stdout + done.stderr)
+                self.assertNotIn("only where forced", done.stdout)
+                if status is not None:
+                    self.assertEqual(done.returncode, status)
+                if status is None and done.returncode:
+                    self.assertIn("--variant subgroup", done.stdout)
+
+    def test_llmk_bench_names_lines_of_model_lists(self):
+        for text, status, message in (
+                ("# m\nnorm: rmsnorm h=64\nno colon here\n", 2, "m.txt:3: expected"),
+                ("n" * 100 + ": rmsnorm\n", 2, "m.txt:1: expected"),
+                ("a: rmsnorm " + "h" * 500 + "\n", 2, "m.txt:1: expected"),
+                ("# nothing\n", 2, "m.txt:1: no cases"),
+                ("later: future h=64\nnorm: rmsnorm h=64\n", 0, "later is not timed: no operator")):
+            with self.subTest(message), open(os.path.join(self.folder.name, "m.txt"), "w",
+                                             encoding="utf-8") as file:
+                file.write(text)
+                file.close()
+                done = self.llmk_bench("--check", "--lists", self.folder.name, "--model", "m")
+                self.assertIn(message, done.stderr)
+                self.assertEqual(done.returncode, status)
+
+    def llmk_demo(self, *arguments):
+        if not LLMK_BENCH:
+            self.skipTest("no programs given")
+        program = os.path.join(os.path.dirname(LLMK_BENCH), "llmk-demo")
+        return subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+
+    def test_llmk_demo_spares_its_model(self):
+        model, other = (os.path.join(self.folder.name, name) for name in ("m.gguf", "o.gguf"))
+        done = self.llmk_demo("--generate", model)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        os.symlink(model, model + ".symbolic")
+        os.link(model, model + ".hard")
+        os.mkfifo(model + ".fifo")
+        with open(model, "rb") as file:
+            before = file.read()
+        for path, text in ((model, "is the model itself"),
+                           (os.path.join(self.folder.name, ".", "m.gguf"), "is the model itself"),
+                           (model + ".symbolic", "is the model itself"),
+                           (model + ".hard", "is the model itself"),
+                           (model + ".fifo", "not a regular file")):
+            with self.subTest(path):
+                done = self.llmk_demo(model, "--slice", path, "--rows", "1")
+                self.assertEqual(done.returncode, 1)
+                self.assertIn(text, done.stderr)
+        with open(model, "rb") as file:
+            self.assertEqual(file.read(), before)
+        done = self.llmk_demo(model, "--slice", other, "--rows", "2", "--layers", "1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done = self.llmk_demo(other, "--seconds", "0.01")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        row = next(line for line in done.stdout.splitlines() if line.startswith("whole block"))
+        self.assertRegex(row, r"us/layer +[\d.]+ GB/s +[\d.]+ \.\. [\d.]+ us$")
 
     def test_llmk_bench_command_line(self):
         for arguments, status, text in (
