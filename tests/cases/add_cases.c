@@ -124,26 +124,9 @@ static bool prepare(case_run *run, const case_line *line, void *args_)
     return true;
 }
 
-static llmk_status call(llmk_context *ctx, cl_command_queue queue, const void *args,
-                        const llmk_events *events)
-{
-    return llmk_add(ctx, queue, args, events);
-}
-
 static double flops(const case_line *line)
 {
     return (double)layout_rows(line) * case_get(line, "cols");
 }
 
-const case_op case_op_add = {
-    .name = "add",
-    .op = LLMK_OP_ADD,
-    .args_size = sizeof(llmk_add_args),
-    .fields = fields,
-    .field_count = sizeof fields / sizeof *fields,
-    .entries = entries,
-    .entry_count = sizeof entries / sizeof *entries,
-    .prepare = prepare,
-    .call = call,
-    .flops = flops,
-};
+CASE_OP(add, LLMK_OP_ADD, NULL);

@@ -86,6 +86,19 @@ void case_cleanup(case_run *run, void (*free_fn)(void *), void *object)
     run->cleaners = cleaner;
 }
 
+static void free_workspace(void *workspace)
+{
+    llmk_workspace_free(workspace);
+}
+
+bool case_workspace(case_run *run, llmk_status status, uint64_t bytes, llmk_workspace **workspace)
+{
+    if (status != LLMK_OK || llmk_workspace_create(run->ctx, bytes, workspace) != LLMK_OK)
+        return case_refuse(run, "%s", llmk_error_message());
+    case_cleanup(run, free_workspace, *workspace);
+    return true;
+}
+
 llmk_context *case_context(case_run *run)
 {
     return run->ctx;

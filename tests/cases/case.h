@@ -133,6 +133,9 @@ void case_keep(case_run *run, void *object);
 void *case_kept(case_run *run);
 /* Registers a cleanup (weights, workspaces). */
 void case_cleanup(case_run *run, void (*free_fn)(void *), void *object);
+/* For `prepare_set`: a workspace of the size that the operator's function said, with the status
+ * that it returned; released with the run. */
+bool case_workspace(case_run *run, llmk_status status, uint64_t bytes, llmk_workspace **workspace);
 llmk_context *case_context(case_run *run);
 const case_line *case_run_line(case_run *run);
 /* true: the device is only timed; skip computing the reference (values of outputs stay unset). */
@@ -163,6 +166,28 @@ struct case_op {
      * which the tensors are already real. NULL otherwise. */
     bool (*prepare_set)(case_run *run, const case_line *line, void *args, size_t set);
 };
+
+/* Ends a case file: `const case_op case_op_NAME`, made of the file's `fields`, `entries`, `prepare`
+ * and `flops`, and a call of llmk_NAME. `set`: its prepare_set, or NULL. */
+#define CASE_OP(op_name, op_id, set)                                                               \
+    static llmk_status call(llmk_context *ctx, cl_command_queue queue, const void *args,           \
+                            const llmk_events *events)                                             \
+    {                                                                                              \
+        return llmk_##op_name(ctx, queue, args, events);                                           \
+    }                                                                                              \
+    const case_op case_op_##op_name = {                                                            \
+        .name = #op_name,                                                                          \
+        .op = op_id,                                                                               \
+        .args_size = sizeof(llmk_##op_name##_args),                                                \
+        .fields = fields,                                                                          \
+        .field_count = sizeof fields / sizeof *fields,                                             \
+        .entries = entries,                                                                        \
+        .entry_count = sizeof entries / sizeof *entries,                                           \
+        .prepare = prepare,                                                                        \
+        .call = call,                                                                              \
+        .flops = flops,                                                                            \
+        .prepare_set = set,                                                                        \
+    }
 
 /* Refuses in `prepare` or `prepare_set`, with a sentence; returns false. case_skip is for a line
  * that makes sense, but not on this device (too little memory): tests count it as skipped. */

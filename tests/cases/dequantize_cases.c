@@ -45,12 +45,6 @@ static bool prepare(case_run *run, const case_line *line, void *args)
     return true;
 }
 
-static llmk_status call(llmk_context *ctx, cl_command_queue queue, const void *args,
-                        const llmk_events *events)
-{
-    return llmk_dequantize(ctx, queue, args, events);
-}
-
 static double flops(const case_line *line)
 {
     return 2 * case_get(line, "n") * case_get(line, "k");
@@ -126,15 +120,4 @@ static const case_entry entries[] = {
     {"scheme=int4-asymmetric n=300 k=5126 g=2 y=bf16", CASE_FULL},
 };
 
-const case_op case_op_dequantize = {
-    .name = "dequantize",
-    .op = LLMK_OP_DEQUANTIZE,
-    .args_size = sizeof(llmk_dequantize_args),
-    .fields = fields,
-    .field_count = sizeof fields / sizeof *fields,
-    .entries = entries,
-    .entry_count = sizeof entries / sizeof *entries,
-    .prepare = prepare,
-    .call = call,
-    .flops = flops,
-};
+CASE_OP(dequantize, LLMK_OP_DEQUANTIZE, NULL);

@@ -94,27 +94,13 @@ static bool prepare(case_run *run, const case_line *line, void *args)
     return true;
 }
 
-static void free_workspace(void *workspace)
-{
-    llmk_workspace_free(workspace);
-}
-
 static bool prepare_set(case_run *run, const case_line *line, void *args, size_t set)
 {
     (void)line, (void)set;
     llmk_error_report_args *a = args;
-    uint64_t bytes;
-    if (llmk_error_report_workspace_size(case_context(run), a, &bytes) != LLMK_OK ||
-        llmk_workspace_create(case_context(run), bytes, &a->workspace) != LLMK_OK)
-        return case_refuse(run, "%s", llmk_error_message());
-    case_cleanup(run, free_workspace, a->workspace);
-    return true;
-}
-
-static llmk_status call(llmk_context *ctx, cl_command_queue queue, const void *args,
-                        const llmk_events *events)
-{
-    return llmk_error_report(ctx, queue, args, events);
+    uint64_t bytes = 0;
+    const llmk_status status = llmk_error_report_workspace_size(case_context(run), a, &bytes);
+    return case_workspace(run, status, bytes, &a->workspace);
 }
 
 static double flops(const case_line *line)
@@ -192,16 +178,4 @@ static const case_entry entries[] = {
     {"n=3 k=300000 r=f32 a=f32 data=unrelated", CASE_FULL},
 };
 
-const case_op case_op_error_report = {
-    .name = "error_report",
-    .op = LLMK_OP_ERROR_REPORT,
-    .args_size = sizeof(llmk_error_report_args),
-    .fields = fields,
-    .field_count = sizeof fields / sizeof *fields,
-    .entries = entries,
-    .entry_count = sizeof entries / sizeof *entries,
-    .prepare = prepare,
-    .call = call,
-    .flops = flops,
-    .prepare_set = prepare_set,
-};
+CASE_OP(error_report, LLMK_OP_ERROR_REPORT, prepare_set);

@@ -221,27 +221,10 @@ static bool prepare(case_run *run, const case_line *line, void *args_)
     return true;
 }
 
-static llmk_status call(llmk_context *ctx, cl_command_queue queue, const void *args,
-                        const llmk_events *events)
-{
-    return llmk_gated_activation(ctx, queue, args, events);
-}
-
 /* An exponential, an addition, a quotient, a product. */
 static double flops(const case_line *line)
 {
     return 4 * (double)layout_rows(line) * case_get(line, "d");
 }
 
-const case_op case_op_gated_activation = {
-    .name = "gated_activation",
-    .op = LLMK_OP_GATED_ACTIVATION,
-    .args_size = sizeof(llmk_gated_activation_args),
-    .fields = fields,
-    .field_count = sizeof fields / sizeof *fields,
-    .entries = entries,
-    .entry_count = sizeof entries / sizeof *entries,
-    .prepare = prepare,
-    .call = call,
-    .flops = flops,
-};
+CASE_OP(gated_activation, LLMK_OP_GATED_ACTIVATION, NULL);

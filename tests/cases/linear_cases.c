@@ -400,27 +400,9 @@ static bool prepare_set(case_run *run, const case_line *line, void *args_, size_
     return true;
 }
 
-static llmk_status call(llmk_context *ctx, cl_command_queue queue, const void *args,
-                        const llmk_events *events)
-{
-    return llmk_linear(ctx, queue, args, events);
-}
-
 static double flops(const case_line *line)
 {
     return 2.0 * case_get(line, "m") * case_get(line, "n") * case_get(line, "k");
 }
 
-const case_op case_op_linear = {
-    .name = "linear",
-    .op = LLMK_OP_LINEAR,
-    .args_size = sizeof(llmk_linear_args),
-    .fields = fields,
-    .field_count = sizeof fields / sizeof *fields,
-    .entries = entries,
-    .entry_count = sizeof entries / sizeof *entries,
-    .prepare = prepare,
-    .call = call,
-    .flops = flops,
-    .prepare_set = prepare_set,
-};
+CASE_OP(linear, LLMK_OP_LINEAR, prepare_set);

@@ -219,27 +219,10 @@ static bool prepare(case_run *run, const case_line *line, void *args_)
     return true;
 }
 
-static llmk_status call(llmk_context *ctx, cl_command_queue queue, const void *args,
-                        const llmk_events *events)
-{
-    return llmk_rmsnorm(ctx, queue, args, events);
-}
-
 /* A square and an addition for the sum, two products for y. */
 static double flops(const case_line *line)
 {
     return 4 * (double)layout_rows(line) * case_get(line, "h");
 }
 
-const case_op case_op_rmsnorm = {
-    .name = "rmsnorm",
-    .op = LLMK_OP_RMSNORM,
-    .args_size = sizeof(llmk_rmsnorm_args),
-    .fields = fields,
-    .field_count = sizeof fields / sizeof *fields,
-    .entries = entries,
-    .entry_count = sizeof entries / sizeof *entries,
-    .prepare = prepare,
-    .call = call,
-    .flops = flops,
-};
+CASE_OP(rmsnorm, LLMK_OP_RMSNORM, NULL);
