@@ -300,8 +300,8 @@ static void test_refusals(void **state)
 {
     fixture *f = *state;
     linear_weights source = make_source(LLMK_FORMAT_W8, 6, 64, 16, 3);
-    const llmk_weights_desc good = linear_weights_describe(&source);
-    llmk_weights_desc d;
+    llmk_weights_desc good = linear_weights_describe(&source), d;
+    good.scale_dtype = LLMK_DTYPE_NONE; /* f32 then, and no word of it where the format has none */
     llmk_weights *w = NULL;
     assert_int_equal(llmk_weights_create(NULL, &good, &w), LLMK_INVALID_ARGUMENT);
     assert_int_equal(llmk_weights_create(f->ctx, &good, NULL), LLMK_INVALID_ARGUMENT);
