@@ -285,6 +285,15 @@ class Scripts(unittest.TestCase):
                     self.assertEqual((done.returncode, done.stdout), (1, ""))  # nothing measured
                     self.assertIn(f"llmk-bench: {case}: ", done.stderr)
                     self.assertNotIn("rmsnorm rows=1 h=8", done.stderr)
+        done = self.llmk_bench("--seconds", "0.01", "--sets", "99999999999999", "rmsnorm h=8")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("sets of 0 MiB do not fit", done.stdout)
+        with open(os.path.join(self.folder.name, "m.txt"), "w", encoding="utf-8") as file:
+            file.write(f"large: {self.HUGE[2]}\nsmall: rmsnorm rows=1 h=8\n")
+        done = self.llmk_bench("--lists", self.folder.name, "--model", "m", "--seconds", "0.01")
+        self.assertEqual(done.returncode, 0, done.stderr)  # a model's other cases are timed
+        self.assertRegex(done.stdout, r"(?m)^large .* skipped: ")
+        self.assertRegex(done.stdout, r"(?m)^small +\w+ +[\d.]+ ")
         long = "x" * 5000
         done = self.llmk_bench("--stdin", "--seconds", "0.01",
                                input="\n".join([*self.HUGE, long, "rmsnorm rows=1 h=8"]))
