@@ -42,19 +42,20 @@ typedef struct {
     uint zero;
 } raw_t;
 
-LINEAR_INLINE raw_t load_raw(const linear_t a, uint block, uint k, uint g)
+// Where they are found: what the tiles share. Group of span i: mul_hi(2 i + 1, ratio).
+typedef struct {
+    bool narrow; // scales of two bytes
+    uint ratio, last_group;
+} groups_t;
+
+LINEAR_INLINE groups_t groups_of(const linear_t a)
 {
-    const uint group = a.groups == 1 ? 0 : min(group_at(a, k), a.groups - 1);
-    const ulong i = ((ulong)block * a.groups + group) * 8 + g;
-    raw_t r;
-    if (a.scale_kind == SCALE_F16 || a.scale_kind == SCALE_BF16)
-        r.scale = (uint2)(((global const uint *)a.scales)[i], 0u);
-    else
-        r.scale = ((global const uint2 *)a.scales)[i];
-    r.zero = 0;
-    if (a.zeros)
-        r.zero = STREAM_IS_U4 ? a.zeros[i] : ((global const ushort *)a.zeros)[i];
-    return r;
+    groups_t g;
+    g.narrow = a.scale_kind == SCALE_F16 || a.scale_kind == SCALE_BF16;
+    const uint spans = a.group_size / SPAN_K; // of a group
+    g.ratio = a.groups == 1 ? 0 : (0x80000000u + spans - 1) / spans;
+    g.last_group = a.groups - 1;
+    return g;
 }
 
 LINEAR_INLINE float2 scales_of(const linear_t a, uint2 raw)
@@ -101,34 +102,52 @@ LINEAR_INLINE uint4 x8(const linear_t a, ulong row, uint k, uint end, const bool
 // ---- The product
 
 typedef struct {
-    uint w[LOADS][4];
+    global const uint4 *data; // this lane's, of step 0 and group 0
+    global const uint2 *scales;
+    global const uchar *zeros;
+    uint w[LOADS][4]; // of this step
     raw_t raw[SPANS];
-    halves_zeros zeros;
+    halves_zeros zero;
     float sum[MAX_PARTS][4]; // of the span
     float total[MAX_PARTS][4];
 } tile_t;
 
-LINEAR_INLINE void load_step(const linear_t a, fragment_unit unit, tile_t *t, uint block, uint step)
+LINEAR_INLINE void find_tile(const linear_t a, tile_t *t, groups_t g, uint block, uint lane)
 {
-    global const uint4 *w = (global const uint4 *)(a.data + block * a.pitch) + unit.lane;
-    const uint last = (uint)(a.pitch / NV_TILE_BYTES) - 1;
+    const ulong entry = (ulong)block * a.groups * 8 + lane / 4;
+    t->data = (global const uint4 *)(a.data + block * a.pitch) + lane;
+    t->scales = (global const uint2 *)(a.scales + entry * (g.narrow ? 4 : 8));
+    t->zeros = a.zeros + entry * (STREAM_IS_U4 ? 1 : 2);
+    t->zero = zeros_of_all(a);
+}
+
+LINEAR_INLINE void load_step(const linear_t a, tile_t *t, groups_t g, uint step)
+{
     FRAGMENT_UNROLL
     for (uint i = 0; i < LOADS; i++) {
-        const uint4 v = load_codes(w + min(step * LOADS + i, last) * (NV_TILE_BYTES / 16));
+        const uint4 v = load_codes(t->data + (step * LOADS + i) * (NV_TILE_BYTES / 16));
         t->w[i][0] = v.x;
         t->w[i][1] = v.y;
         t->w[i][2] = v.z;
         t->w[i][3] = v.w;
     }
     FRAGMENT_UNROLL
-    for (uint i = 0; i < SPANS; i++)
-        t->raw[i] = load_raw(a, block, step * STEP_K + i * SPAN_K, unit.lane / 4);
+    for (uint i = 0; i < SPANS; i++) {
+        const uint group = min(mul_hi(2 * (step * SPANS + i) + 1, g.ratio), g.last_group);
+        if (g.narrow)
+            t->raw[i].scale.x = ((global const uint *)t->scales)[group * 8];
+        else
+            t->raw[i].scale = t->scales[group * 8];
+        if (a.zeros)
+            t->raw[i].zero = STREAM_IS_U4 ? t->zeros[group * 8]
+                                          : ((global const ushort *)t->zeros)[group * 8];
+    }
 }
 
 LINEAR_INLINE void begin_span(const linear_t a, tile_t *t, uint span, const uint parts)
 {
     if (a.zeros)
-        t->zeros = zeros_of(t->raw[span].zero);
+        t->zero = zeros_of(t->raw[span].zero);
     FRAGMENT_UNROLL
     for (uint p = 0; p < parts; p++) {
         FRAGMENT_UNROLL
@@ -171,9 +190,9 @@ LINEAR_INLINE void multiply(const linear_t a, fragment_unit unit, tile_t *t, uin
         for (uint n = 0; n < tiles; n++) {
             uint w[4];
             if (STREAM_IS_U4)
-                u4_operands(t[n].w[i][2 * half_k + j], t[n].zeros, w);
+                u4_operands(t[n].w[i][2 * half_k + j], t[n].zero, w);
             else
-                s8_operands(t[n].w[i][j], t[n].w[i][2 + j], t[n].zeros, w);
+                s8_operands(t[n].w[i][j], t[n].w[i][2 + j], t[n].zero, w);
             FRAGMENT_UNROLL
             for (uint p = 0; p < parts; p++)
                 mma_instruction(unit, t[n].sum[p], w, x[p] + 2 * j);
@@ -209,15 +228,16 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
                 t[n].total[p][e] = 0.0f;
         }
     }
+    const groups_t groups = groups_of(a);
     FRAGMENT_UNROLL
     for (uint n = 0; n < tiles; n++)
-        t[n].zeros = zeros_of_all(a);
+        find_tile(a, &t[n], groups, min(first_block + n, last_block), unit.lane);
 
-    const uint steps = FRAGMENT_TURNS((a.k + STEP_K - 1) / STEP_K, WARPS);
-    for (uint step = unit.wave; step < steps; step += WARPS) {
+    const uint steps = (a.k + STEP_K - 1) / STEP_K, turns = FRAGMENT_TURNS(steps, WARPS);
+    for (uint step = unit.wave; step < turns; step += WARPS) {
         FRAGMENT_UNROLL
         for (uint n = 0; n < tiles; n++)
-            load_step(a, unit, &t[n], min(first_block + n, last_block), step);
+            load_step(a, &t[n], groups, min(step, steps - 1));
         FRAGMENT_UNROLL
         for (uint h = 0; h < STEP_K / 32; h++) {
             const uint span = h / SPAN, k = step * STEP_K + h * 32 + q * 8;

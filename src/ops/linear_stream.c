@@ -7,6 +7,8 @@
 
 #define MAX_ROWS 16u
 #define WARP     32u
+/* The kernel divides spans by those of a group, by a multiplication that is right so far. */
+#define MAX_DEPTH ((uint64_t)1 << 20)
 
 static bool fits(const llmk_context *ctx, const linear_problem *p, uint32_t warps, uint32_t bytes,
                  llmk_reason *why)
@@ -18,8 +20,9 @@ static bool fits(const llmk_context *ctx, const linear_problem *p, uint32_t warp
         return llmk_no(why, "x is %s: for f16 and bf16", llmk_dtype_name(p->x.dtype));
     if (p->x.nrows > MAX_ROWS)
         return llmk_no(why, "for at most %u rows of x", MAX_ROWS);
-    if (w->depth == 0)
-        return llmk_no(why, "k is 0");
+    if (w->depth == 0 || w->depth > MAX_DEPTH)
+        return llmk_no(why, "k is %llu: for 1 ... %llu", (unsigned long long)w->k,
+                       (unsigned long long)MAX_DEPTH);
     if (ctx->caps.max_work_group < warps * WARP || ctx->caps.local_bytes < bytes)
         return llmk_no(why, "needs work-groups of %u and %u bytes of local memory", warps * WARP,
                        bytes);
