@@ -44,27 +44,31 @@ typedef struct {
 
 // Where they are found: what the tiles share. Group of span i: mul_hi(2 i + 1, ratio).
 typedef struct {
-    bool narrow; // scales of two bytes
+    bool narrow;          // scales of two bytes
+    bool zeros, minimums; // of their own
     uint ratio, last_group;
 } groups_t;
 
-LINEAR_INLINE groups_t groups_of(const linear_t a)
+// Plain: known to have neither zeros nor minimums.
+LINEAR_INLINE groups_t groups_of(const linear_t a, const bool plain)
 {
     groups_t g;
     g.narrow = a.scale_kind == SCALE_F16 || a.scale_kind == SCALE_BF16;
+    g.zeros = !plain && a.zeros;
+    g.minimums = MINIMUMS && !plain && a.scale_kind == SCALE_F16_MIN;
     const uint spans = a.group_size / SPAN_K; // of a group
     g.ratio = a.groups == 1 ? 0 : (0x80000000u + spans - 1) / spans;
     g.last_group = a.groups - 1;
     return g;
 }
 
-LINEAR_INLINE float2 scales_of(const linear_t a, uint2 raw)
+LINEAR_INLINE float2 scales_of(const linear_t a, groups_t g, uint2 raw)
 {
     if (a.scale_kind == SCALE_F32)
         return as_float2(raw);
     if (a.scale_kind == SCALE_BF16)
         return as_float2((uint2)(raw.x << 16, raw.x & 0xffff0000u));
-    const uint second = MINIMUMS && a.scale_kind == SCALE_F16_MIN ? raw.y : raw.x >> 16;
+    const uint second = g.minimums ? raw.y : raw.x >> 16;
     return (float2)(f16_bits_to_float((ushort)raw.x), f16_bits_to_float((ushort)second));
 }
 LINEAR_INLINE float2 minimums_of(uint2 raw)
@@ -138,15 +142,15 @@ LINEAR_INLINE void load_step(const linear_t a, tile_t *t, groups_t g, uint step)
             t->raw[i].scale.x = ((global const uint *)t->scales)[group * 8];
         else
             t->raw[i].scale = t->scales[group * 8];
-        if (a.zeros)
+        if (g.zeros)
             t->raw[i].zero = STREAM_IS_U4 ? t->zeros[group * 8]
                                           : ((global const ushort *)t->zeros)[group * 8];
     }
 }
 
-LINEAR_INLINE void begin_span(const linear_t a, tile_t *t, uint span, const uint parts)
+LINEAR_INLINE void begin_span(tile_t *t, groups_t g, uint span, const uint parts)
 {
-    if (a.zeros)
+    if (g.zeros)
         t->zero = zeros_of(t->raw[span].zero);
     FRAGMENT_UNROLL
     for (uint p = 0; p < parts; p++) {
@@ -157,17 +161,17 @@ LINEAR_INLINE void begin_span(const linear_t a, tile_t *t, uint span, const uint
 }
 
 // x_sum: that of the span's x, whose rows are all the same.
-LINEAR_INLINE void end_span(const linear_t a, tile_t *t, uint span, const uint parts,
+LINEAR_INLINE void end_span(const linear_t a, tile_t *t, groups_t g, uint span, const uint parts,
                             float x_sum[MAX_PARTS][4])
 {
-    const float2 scale = scales_of(a, t->raw[span].scale);
+    const float2 scale = scales_of(a, g, t->raw[span].scale);
     FRAGMENT_UNROLL
     for (uint p = 0; p < parts; p++) {
         FRAGMENT_UNROLL
         for (uint e = 0; e < 4; e++)
             t->total[p][e] += (e < 2 ? scale.x : scale.y) * t->sum[p][e];
     }
-    if (MINIMUMS && a.scale_kind == SCALE_F16_MIN) {
+    if (g.minimums) {
         const float2 minimum = minimums_of(t->raw[span].scale);
         FRAGMENT_UNROLL
         for (uint p = 0; p < parts; p++) {
@@ -179,7 +183,7 @@ LINEAR_INLINE void end_span(const linear_t a, tile_t *t, uint span, const uint p
 }
 
 // The 32 weights along K of load i that begin with its `half`-th.
-LINEAR_INLINE void multiply(const linear_t a, fragment_unit unit, tile_t *t, uint i, uint half_k,
+LINEAR_INLINE void multiply(fragment_unit unit, tile_t *t, const bool minimums, uint i, uint half_k,
                             const uint tiles, const uint parts, uint x[MAX_PARTS][4],
                             float x_sum[MAX_PARTS][4])
 {
@@ -197,7 +201,7 @@ LINEAR_INLINE void multiply(const linear_t a, fragment_unit unit, tile_t *t, uin
             for (uint p = 0; p < parts; p++)
                 mma_instruction(unit, t[n].sum[p], w, x[p] + 2 * j);
         }
-        if (MINIMUMS && a.scale_kind == SCALE_F16_MIN) {
+        if (minimums) {
             FRAGMENT_UNROLL
             for (uint p = 0; p < parts; p++)
                 mma_instruction(unit, x_sum[p], ones, x[p] + 2 * j);
@@ -208,7 +212,7 @@ LINEAR_INLINE void multiply(const linear_t a, fragment_unit unit, tile_t *t, uin
 // A work-group's outputs: `tiles` blocks of 16 rows of W by 8 `parts` rows of x. Beyond the edges the
 // last block is computed again, from x that is 0, and not stored.
 LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sums, const ulong m0,
-                          const uint tiles, const uint parts, const bool gathered)
+                          const uint tiles, const uint parts, const bool plain, const bool gathered)
 {
     const uint g = unit.lane / 4, q = unit.lane % 4;
     const uint first_block = (uint)get_group_id(0) * tiles, last_block = (a.n - 1) / 16;
@@ -228,7 +232,7 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
                 t[n].total[p][e] = 0.0f;
         }
     }
-    const groups_t groups = groups_of(a);
+    const groups_t groups = groups_of(a, plain);
     FRAGMENT_UNROLL
     for (uint n = 0; n < tiles; n++)
         find_tile(a, &t[n], groups, min(first_block + n, last_block), unit.lane);
@@ -238,6 +242,7 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
         FRAGMENT_UNROLL
         for (uint n = 0; n < tiles; n++)
             load_step(a, &t[n], groups, min(step, steps - 1));
+        loads_before();
         FRAGMENT_UNROLL
         for (uint h = 0; h < STEP_K / 32; h++) {
             const uint span = h / SPAN, k = step * STEP_K + h * 32 + q * 8;
@@ -259,13 +264,13 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
                 }
                 FRAGMENT_UNROLL
                 for (uint n = 0; n < tiles; n++)
-                    begin_span(a, &t[n], span, parts);
+                    begin_span(&t[n], groups, span, parts);
             }
-            multiply(a, unit, t, h * 32 / LOAD_K, h % (LOAD_K / 32), tiles, parts, x, x_sum);
+            multiply(unit, t, groups.minimums, h * 32 / LOAD_K, h % (LOAD_K / 32), tiles, parts, x, x_sum);
             if ((h + 1) % SPAN == 0) {
                 FRAGMENT_UNROLL
                 for (uint n = 0; n < tiles; n++)
-                    end_span(a, &t[n], span, parts, x_sum);
+                    end_span(a, &t[n], groups, span, parts, x_sum);
             }
         }
     }
@@ -298,16 +303,18 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
 }
 
 // Kernels by rows of W in a work-group and rows of x.
-#define STREAM(name, tiles, parts, gathered)                                                       \
+#define STREAM(name, tiles, parts, plain, gathered)                                                       \
     kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void name(LINEAR_PARAMETERS)         \
     {                                                                                              \
         local float sums[WARPS * 8 * SUM_PITCH(tiles)];                                            \
         FRAGMENT_UNIT(unit, WARPS);                                                                \
         const linear_t a = LINEAR_ARGUMENTS;                                                       \
-        stream(a, unit, sums, m_first, tiles, parts, gathered);                                    \
+        stream(a, unit, sums, m_first, tiles, parts, plain, gathered);                                    \
     }
 
-STREAM(linear_stream_32x8, 2, 1, false)
-STREAM(linear_stream_32x16, 2, 2, false)
-STREAM(linear_stream_32x8_gathered, 2, 1, true)
-STREAM(linear_stream_32x16_gathered, 2, 2, true)
+STREAM(linear_stream_32x8, 2, 1, true, false)
+STREAM(linear_stream_32x16, 2, 2, true, false)
+STREAM(linear_stream_32x8_affine, 2, 1, false, false)
+STREAM(linear_stream_32x16_affine, 2, 2, false, false)
+STREAM(linear_stream_32x8_gathered, 2, 1, false, true)
+STREAM(linear_stream_32x16_gathered, 2, 2, false, true)

@@ -66,9 +66,13 @@ static uint32_t span_of(const llmk_weights *w)
 static llmk_status launch_stream(llmk_launch *launch, const linear_problem *p, uint32_t warps,
                                  const char *unit)
 {
+    static const char *const kernels[2][3] = {
+        {"linear_stream_32x16", "linear_stream_32x16_affine", "linear_stream_32x16_gathered"},
+        {"linear_stream_32x8", "linear_stream_32x8_affine", "linear_stream_32x8_gathered"}};
     const llmk_weights *w = p->weights;
     const bool eight = p->x.nrows <= 8;
     const bool gathered = w->order || !p->x.unit || p->x.align < 16 || w->k % 8 != 0;
+    const bool affine = w->has_zeros || w->scale_kind == LLMK_SCALE_F16_MIN;
     char defines[96];
     llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype),
               w->layout == LLMK_LAYOUT_U4_NV ? " -DW=u4_nv" : " -DW=s8_nv", " -DWARPS=",
@@ -76,9 +80,7 @@ static llmk_status launch_stream(llmk_launch *launch, const linear_problem *p, u
     const linear_recipe r = {
         .file = "linear/linear_stream.cl",
         .defines = defines,
-        .kernel = gathered ? eight ? "linear_stream_32x8_gathered" : "linear_stream_32x16_gathered"
-                  : eight  ? "linear_stream_32x8"
-                           : "linear_stream_32x16",
+        .kernel = kernels[eight][gathered ? 2 : affine],
         .rows = eight ? 8 : 16,
         .columns = 32,
         .local = {(size_t)warps * WARP, 1, 1}};

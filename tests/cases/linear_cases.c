@@ -193,7 +193,7 @@ static const case_entry entries[] = {
     {"m=6 batch=3 n=60 k=96 w=q4_0 residual=f16 layout=nv", CASE_QUICK},
     {"m=5 n=60 k=96 w=q8_0 residual=f16 inplace layout=nv", CASE_QUICK},
     {"m=3 n=300 k=256 w=q4_0 split=9000 bias=f32 y=f32 layout=nv", CASE_QUICK},
-    {"m=12 n=37 k=96 w=w8 group=32 split=1600 y=f32 layout=nv", CASE_QUICK},
+    {"m=12 n=37 k=96 w=w8 group=32 split=2100 y=f32 layout=nv", CASE_QUICK},
     {"n=0 k=64 w=w4 layout=nv", CASE_QUICK},
     {"m=3 n=5 k=0 w=w8 bias=f32 layout=nv", CASE_QUICK},
 
