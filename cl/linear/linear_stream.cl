@@ -312,17 +312,15 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
 #else
 #define RESIDENT(count)
 #endif
-#if WARPS == 8 && (SPAN == 0 || SPAN == 4)
-#define PLAIN_8  RESIDENT(4)
-#define AFFINE_8 RESIDENT(3)
+#if WARPS == 8 && (SPAN == 0 || (SPAN == 4 && FRAGMENT_IS_F16))
+#define PLAIN_8 RESIDENT(4)
 #elif WARPS == 8
-#define PLAIN_8  RESIDENT(3)
-#define AFFINE_8 RESIDENT(2)
+#define PLAIN_8 RESIDENT(3)
 #else
-#define PLAIN_8  RESIDENT(2)
-#define AFFINE_8 RESIDENT(2)
+#define PLAIN_8 RESIDENT(2)
 #endif
 #define PLAIN_16  RESIDENT(2)
+#define AFFINE_8  RESIDENT(2)
 #define AFFINE_16 RESIDENT(1)
 
 #define STREAM(name, bound, parts, plain, gathered)                                                \
