@@ -4,10 +4,12 @@
 // read by the lanes that need it. docs/matrix-units.md explains it. The build chooses
 //
 //     -DX=f16 | bf16   -DW=u4_nv | s8_nv   -DFRAGMENT_MMA, and perhaps -DFRAGMENT_EMULATED
-//     -DWARPS=8 | 16 | 32   share the rows of a work-group: each takes every WARPS-th step along K
-//     -DSPAN=1 | 2 | 4      times 32 weights along K have one scale: groups are multiples of that
+//     -DTILES=2 -DWARPS=8 | 16   the blocks of 16 rows of W of a work-group, and the warps that share
+//                           them: each takes every WARPS-th step along K
+//     -DSPAN=1 | 2 | 4      times 32 weights along K have one scale: groups are multiples of that;
+//                           0: a row has one scale
 //
-// The order of a row's sum depends on these alone, not on how many rows of W or x go together.
+// The order of a sum depends on WARPS and SPAN alone, not on how many rows of x go together.
 #define FRAGMENT_TYPE X
 #ifndef FRAGMENT_EMULATED
 #include "common/nv.clh"
@@ -23,16 +25,17 @@
 #define LOADS     2                         // 16-byte loads of a step, for each tile
 #define LOAD_K    (STREAM_IS_U4 ? 64 : 32)  // weights along K of one
 #define STEP_K    (LOADS * LOAD_K)
-#define SPAN_K    (SPAN * 32)
-#define SPANS     (STEP_K / SPAN_K)
-#define MAX_TILES 4
+#define SPAN_K    (WHOLE ? STEP_K : SPAN * 32)
+#define WHOLE     (SPAN == 0) // scales are applied at the end
+#define SPANS     (WHOLE ? 1 : STEP_K / SPAN_K)
 #define MAX_PARTS 2 // of eight rows of x
 
 // Only blocks of 32 weights come with minimums.
 #define MINIMUMS (STREAM_IS_U4 && SPAN == 1)
 
 // Sums of a warp, eight columns of so many rows: the pitch spreads them over the banks.
-#define SUM_PITCH(tiles) (16 * (tiles) + 4)
+#define ROWS      (16 * TILES)
+#define SUM_PITCH (ROWS + 4)
 
 // ---- Scales and zeros of a lane's two rows
 
@@ -42,28 +45,33 @@ typedef struct {
     uint zero;
 } raw_t;
 
-LINEAR_INLINE raw_t load_raw(const linear_t a, uint block, uint k, uint g)
+// Where they are found: what the tiles share. Group of span i: mul_hi(2 i + 1, ratio).
+typedef struct {
+    bool narrow;          // scales of two bytes
+    bool zeros, minimums; // of their own
+    uint ratio, last_group;
+} groups_t;
+
+// Plain: known to have neither zeros nor minimums, and scales of two bytes.
+LINEAR_INLINE groups_t groups_of(const linear_t a, const bool plain)
 {
-    const uint group = a.groups == 1 ? 0 : min(group_at(a, k), a.groups - 1);
-    const ulong i = ((ulong)block * a.groups + group) * 8 + g;
-    raw_t r;
-    if (a.scale_kind == SCALE_F16 || a.scale_kind == SCALE_BF16)
-        r.scale = (uint2)(((global const uint *)a.scales)[i], 0u);
-    else
-        r.scale = ((global const uint2 *)a.scales)[i];
-    r.zero = 0;
-    if (a.zeros)
-        r.zero = STREAM_IS_U4 ? a.zeros[i] : ((global const ushort *)a.zeros)[i];
-    return r;
+    groups_t g;
+    g.narrow = plain || a.scale_kind == SCALE_F16 || a.scale_kind == SCALE_BF16;
+    g.zeros = !plain && a.zeros;
+    g.minimums = MINIMUMS && !plain && a.scale_kind == SCALE_F16_MIN;
+    const uint spans = a.group_size / SPAN_K; // of a group
+    g.ratio = a.groups == 1 ? 0 : (0x80000000u + spans - 1) / spans;
+    g.last_group = a.groups - 1;
+    return g;
 }
 
-LINEAR_INLINE float2 scales_of(const linear_t a, uint2 raw)
+LINEAR_INLINE float2 scales_of(const linear_t a, groups_t g, uint2 raw)
 {
-    if (a.scale_kind == SCALE_F32)
+    if (!g.narrow && a.scale_kind == SCALE_F32)
         return as_float2(raw);
     if (a.scale_kind == SCALE_BF16)
         return as_float2((uint2)(raw.x << 16, raw.x & 0xffff0000u));
-    const uint second = MINIMUMS && a.scale_kind == SCALE_F16_MIN ? raw.y : raw.x >> 16;
+    const uint second = g.minimums ? raw.y : raw.x >> 16;
     return (float2)(f16_bits_to_float((ushort)raw.x), f16_bits_to_float((ushort)second));
 }
 LINEAR_INLINE float2 minimums_of(uint2 raw)
@@ -101,54 +109,83 @@ LINEAR_INLINE uint4 x8(const linear_t a, ulong row, uint k, uint end, const bool
 // ---- The product
 
 typedef struct {
-    uint w[LOADS][4];
+    global const uint4 *data; // this lane's, of step 0 and group 0
+    global const uint2 *scales;
+    global const uchar *zeros;
+    uint w[LOADS][4]; // of this step
     raw_t raw[SPANS];
-    halves_zeros zeros;
+    halves_zeros zero;
     float sum[MAX_PARTS][4]; // of the span
     float total[MAX_PARTS][4];
 } tile_t;
 
-LINEAR_INLINE void load_step(const linear_t a, fragment_unit unit, tile_t *t, uint block, uint step)
+LINEAR_INLINE void clear(float sum[MAX_PARTS][4], const uint parts)
 {
-    global const uint4 *w = (global const uint4 *)(a.data + block * a.pitch) + unit.lane;
-    const uint last = (uint)(a.pitch / NV_TILE_BYTES) - 1;
+    FRAGMENT_UNROLL
+    for (uint p = 0; p < parts; p++) {
+        FRAGMENT_UNROLL
+        for (uint e = 0; e < 4; e++)
+            sum[p][e] = 0.0f;
+    }
+}
+
+LINEAR_INLINE uint zero_of_group(const tile_t *t, uint group)
+{
+    return STREAM_IS_U4 ? t->zeros[group * 8] : ((global const ushort *)t->zeros)[group * 8];
+}
+
+LINEAR_INLINE void find_tile(const linear_t a, tile_t *t, groups_t g, uint block, uint lane)
+{
+    const ulong entry = (ulong)block * a.groups * 8 + lane / 4;
+    t->data = (global const uint4 *)(a.data + block * a.pitch) + lane;
+    t->scales = (global const uint2 *)(a.scales + entry * (g.narrow ? 4 : 8));
+    t->zeros = a.zeros + entry * (STREAM_IS_U4 ? 1 : 2);
+    t->zero = WHOLE && g.zeros ? zeros_of(zero_of_group(t, 0)) : zeros_of_all(a);
+}
+
+LINEAR_INLINE void load_step(tile_t *t, groups_t g, uint step)
+{
     FRAGMENT_UNROLL
     for (uint i = 0; i < LOADS; i++) {
-        const uint4 v = load_codes(w + min(step * LOADS + i, last) * (NV_TILE_BYTES / 16));
+        const uint4 v = load_codes(t->data + (step * LOADS + i) * (NV_TILE_BYTES / 16));
         t->w[i][0] = v.x;
         t->w[i][1] = v.y;
         t->w[i][2] = v.z;
         t->w[i][3] = v.w;
     }
+    if (WHOLE)
+        return;
     FRAGMENT_UNROLL
-    for (uint i = 0; i < SPANS; i++)
-        t->raw[i] = load_raw(a, block, step * STEP_K + i * SPAN_K, unit.lane / 4);
-}
-
-LINEAR_INLINE void begin_span(const linear_t a, tile_t *t, uint span, const uint parts)
-{
-    if (a.zeros)
-        t->zeros = zeros_of(t->raw[span].zero);
-    FRAGMENT_UNROLL
-    for (uint p = 0; p < parts; p++) {
-        FRAGMENT_UNROLL
-        for (uint e = 0; e < 4; e++)
-            t->sum[p][e] = 0.0f;
+    for (uint i = 0; i < SPANS; i++) {
+        const uint group = min(mul_hi(2 * (step * SPANS + i) + 1, g.ratio), g.last_group);
+        if (g.narrow)
+            t->raw[i].scale.x = ((global const uint *)t->scales)[group * 8];
+        else
+            t->raw[i].scale = t->scales[group * 8];
+        if (g.zeros)
+            t->raw[i].zero = zero_of_group(t, group);
     }
 }
 
+LINEAR_INLINE void begin_span(tile_t *t, groups_t g, uint span, const uint parts)
+{
+    if (g.zeros)
+        t->zero = zeros_of(t->raw[span].zero);
+    clear(t->sum, parts);
+}
+
 // x_sum: that of the span's x, whose rows are all the same.
-LINEAR_INLINE void end_span(const linear_t a, tile_t *t, uint span, const uint parts,
+LINEAR_INLINE void end_span(const linear_t a, tile_t *t, groups_t g, uint span, const uint parts,
                             float x_sum[MAX_PARTS][4])
 {
-    const float2 scale = scales_of(a, t->raw[span].scale);
+    const float2 scale = scales_of(a, g, t->raw[span].scale);
     FRAGMENT_UNROLL
     for (uint p = 0; p < parts; p++) {
         FRAGMENT_UNROLL
         for (uint e = 0; e < 4; e++)
             t->total[p][e] += (e < 2 ? scale.x : scale.y) * t->sum[p][e];
     }
-    if (MINIMUMS && a.scale_kind == SCALE_F16_MIN) {
+    if (g.minimums) {
         const float2 minimum = minimums_of(t->raw[span].scale);
         FRAGMENT_UNROLL
         for (uint p = 0; p < parts; p++) {
@@ -160,25 +197,24 @@ LINEAR_INLINE void end_span(const linear_t a, tile_t *t, uint span, const uint p
 }
 
 // The 32 weights along K of load i that begin with its `half`-th.
-LINEAR_INLINE void multiply(const linear_t a, fragment_unit unit, tile_t *t, uint i, uint half_k,
-                            const uint tiles, const uint parts, uint x[MAX_PARTS][4],
-                            float x_sum[MAX_PARTS][4])
+LINEAR_INLINE void multiply(fragment_unit unit, tile_t *t, const bool minimums, uint i, uint half_k,
+                            const uint parts, uint x[MAX_PARTS][4], float x_sum[MAX_PARTS][4])
 {
     const uint ones[4] = {HALVES_ONE, HALVES_ONE, HALVES_ONE, HALVES_ONE};
     FRAGMENT_UNROLL
     for (uint j = 0; j < 2; j++) {
         FRAGMENT_UNROLL
-        for (uint n = 0; n < tiles; n++) {
+        for (uint n = 0; n < TILES; n++) {
             uint w[4];
             if (STREAM_IS_U4)
-                u4_operands(t[n].w[i][2 * half_k + j], t[n].zeros, w);
+                u4_operands(t[n].w[i][2 * half_k + j], t[n].zero, w);
             else
-                s8_operands(t[n].w[i][j], t[n].w[i][2 + j], t[n].zeros, w);
+                s8_operands(t[n].w[i][j], t[n].w[i][2 + j], t[n].zero, w);
             FRAGMENT_UNROLL
             for (uint p = 0; p < parts; p++)
                 mma_instruction(unit, t[n].sum[p], w, x[p] + 2 * j);
         }
-        if (MINIMUMS && a.scale_kind == SCALE_F16_MIN) {
+        if (minimums) {
             FRAGMENT_UNROLL
             for (uint p = 0; p < parts; p++)
                 mma_instruction(unit, x_sum[p], ones, x[p] + 2 * j);
@@ -186,14 +222,14 @@ LINEAR_INLINE void multiply(const linear_t a, fragment_unit unit, tile_t *t, uin
     }
 }
 
-// A work-group's outputs: `tiles` blocks of 16 rows of W by 8 `parts` rows of x. Beyond the edges the
+// A work-group's outputs: TILES blocks of 16 rows of W by 8 `parts` rows of x. Beyond the edges the
 // last block is computed again, from x that is 0, and not stored.
 LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sums, const ulong m0,
-                          const uint tiles, const uint parts, const bool gathered)
+                          const uint parts, const bool plain, const bool gathered)
 {
     const uint g = unit.lane / 4, q = unit.lane % 4;
-    const uint first_block = (uint)get_group_id(0) * tiles, last_block = (a.n - 1) / 16;
-    tile_t t[MAX_TILES];
+    const uint first_block = (uint)get_group_id(0) * TILES, last_block = (a.n - 1) / 16;
+    tile_t t[TILES];
     ulong x_row[MAX_PARTS];
     uint x_end[MAX_PARTS];
     float x_sum[MAX_PARTS][4];
@@ -202,25 +238,23 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
         const ulong m = m0 + p * 8 + g;
         x_row[p] = row_begin(a.x_rows, min(m, a.m - 1));
         x_end[p] = m < a.m ? a.k : 0;
-        FRAGMENT_UNROLL
-        for (uint n = 0; n < tiles; n++) {
-            FRAGMENT_UNROLL
-            for (uint e = 0; e < 4; e++)
-                t[n].total[p][e] = 0.0f;
-        }
     }
+    const groups_t groups = groups_of(a, plain);
     FRAGMENT_UNROLL
-    for (uint n = 0; n < tiles; n++)
-        t[n].zeros = zeros_of_all(a);
+    for (uint n = 0; n < TILES; n++) {
+        find_tile(a, &t[n], groups, min(first_block + n, last_block), unit.lane);
+        clear(t[n].sum, parts);
+        clear(t[n].total, parts);
+    }
 
-    const uint steps = FRAGMENT_TURNS((a.k + STEP_K - 1) / STEP_K, WARPS);
-    for (uint step = unit.wave; step < steps; step += WARPS) {
+    const uint steps = (a.k + STEP_K - 1) / STEP_K, turns = FRAGMENT_TURNS(steps, WARPS);
+    for (uint step = unit.wave; step < turns; step += WARPS) {
         FRAGMENT_UNROLL
-        for (uint n = 0; n < tiles; n++)
-            load_step(a, unit, &t[n], min(first_block + n, last_block), step);
+        for (uint n = 0; n < TILES; n++)
+            load_step(&t[n], groups, min(step, steps - 1));
         FRAGMENT_UNROLL
         for (uint h = 0; h < STEP_K / 32; h++) {
-            const uint span = h / SPAN, k = step * STEP_K + h * 32 + q * 8;
+            const uint span = h * 32 / SPAN_K, k = step * STEP_K + h * 32 + q * 8;
             uint x[MAX_PARTS][4];
             FRAGMENT_UNROLL
             for (uint p = 0; p < parts; p++) {
@@ -230,64 +264,78 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
                 x[p][2] = v.z;
                 x[p][3] = v.w;
             }
-            if (h % SPAN == 0) {
+            if (!WHOLE && h * 32 % SPAN_K == 0) {
+                clear(x_sum, parts);
                 FRAGMENT_UNROLL
-                for (uint p = 0; p < parts; p++) {
-                    FRAGMENT_UNROLL
-                    for (uint e = 0; e < 4; e++)
-                        x_sum[p][e] = 0.0f;
-                }
-                FRAGMENT_UNROLL
-                for (uint n = 0; n < tiles; n++)
-                    begin_span(a, &t[n], span, parts);
+                for (uint n = 0; n < TILES; n++)
+                    begin_span(&t[n], groups, span, parts);
             }
-            multiply(a, unit, t, h * 32 / LOAD_K, h % (LOAD_K / 32), tiles, parts, x, x_sum);
-            if ((h + 1) % SPAN == 0) {
+            multiply(unit, t, groups.minimums, h * 32 / LOAD_K, h % (LOAD_K / 32), parts, x,
+                     x_sum);
+            if (!WHOLE && (h + 1) * 32 % SPAN_K == 0) {
                 FRAGMENT_UNROLL
-                for (uint n = 0; n < tiles; n++)
-                    end_span(a, &t[n], span, parts, x_sum);
+                for (uint n = 0; n < TILES; n++)
+                    end_span(a, &t[n], groups, span, parts, x_sum);
             }
         }
     }
 
     // The warps' sums meet in local memory, eight columns at a time, and are added in their order.
-    const uint pitch = SUM_PITCH(tiles), rows = 16 * tiles;
     FRAGMENT_UNROLL
     for (uint p = 0; p < parts; p++) {
         if (p > 0)
             barrier(CLK_LOCAL_MEM_FENCE);
         FRAGMENT_UNROLL
-        for (uint n = 0; n < tiles; n++) {
+        for (uint n = 0; n < TILES; n++) {
             FRAGMENT_UNROLL
             for (uint e = 0; e < 4; e++)
-                sums[(unit.wave * 8 + mma_column(unit, e)) * pitch + n * 16 + mma_row(unit, e)] =
-                    t[n].total[p][e];
+                sums[(unit.wave * 8 + mma_column(unit, e)) * SUM_PITCH + n * 16 + mma_row(unit, e)] =
+                    WHOLE ? t[n].sum[p][e] : t[n].total[p][e];
         }
+        const uint o = (uint)get_local_id(0), row = first_block * 16 + o % ROWS;
+        const ulong m = m0 + p * 8 + o / ROWS;
+        const bool stored = o < 8 * ROWS && row < a.n && m < a.m;
+        const float scale = WHOLE && stored ? nv_scale_at(a, row, 0).x : 1.0f;
         barrier(CLK_LOCAL_MEM_FENCE);
-        for (uint o = (uint)get_local_id(0); o < 8 * rows; o += ITEMS) {
-            const uint row = first_block * 16 + o % rows;
-            const ulong m = m0 + p * 8 + o / rows;
-            if (row >= a.n || m >= a.m)
-                continue;
+        if (stored) {
             float sum = 0.0f;
             for (uint w = 0; w < WARPS; w++)
-                sum += sums[(w * 8 + o / rows) * pitch + o % rows];
-            finish(a, m, row, sum);
+                sum += sums[(w * 8 + o / ROWS) * SUM_PITCH + o % ROWS];
+            finish(a, m, row, WHOLE ? sum * scale : sum);
         }
     }
 }
 
-// Kernels by rows of W in a work-group and rows of x.
-#define STREAM(name, tiles, parts, gathered)                                                       \
-    kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void name(LINEAR_PARAMETERS)         \
+// Registers are bounded such that as many work-groups run on a compute unit as hide the loads.
+#ifdef LLMK_IMAGE_NVPTX_CLH
+#define RESIDENT(count) __attribute__((annotate("minnctapersm=" #count)))
+#else
+#define RESIDENT(count)
+#endif
+#if WARPS == 8 && (SPAN == 0 || (SPAN == 4 && FRAGMENT_IS_F16))
+#define PLAIN_8 RESIDENT(4)
+#elif WARPS == 8
+#define PLAIN_8 RESIDENT(3)
+#else
+#define PLAIN_8 RESIDENT(2)
+#endif
+#define PLAIN_16  RESIDENT(2)
+#define AFFINE_8  RESIDENT(2)
+#define AFFINE_16 RESIDENT(1)
+
+#define STREAM(name, bound, parts, plain, gathered)                                                \
+    kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) bound void name(LINEAR_PARAMETERS)   \
     {                                                                                              \
-        local float sums[WARPS * 8 * SUM_PITCH(tiles)];                                            \
+        local float sums[WARPS * 8 * SUM_PITCH];                                                   \
         FRAGMENT_UNIT(unit, WARPS);                                                                \
         const linear_t a = LINEAR_ARGUMENTS;                                                       \
-        stream(a, unit, sums, m_first, tiles, parts, gathered);                                    \
+        stream(a, unit, sums, m_first, parts, plain, gathered);                                    \
     }
 
-STREAM(linear_stream_32x8, 2, 1, false)
-STREAM(linear_stream_32x16, 2, 2, false)
-STREAM(linear_stream_32x8_gathered, 2, 1, true)
-STREAM(linear_stream_32x16_gathered, 2, 2, true)
+// By rows of x, eight or sixteen.
+STREAM(linear_stream_8, PLAIN_8, 1, true, false)
+STREAM(linear_stream_16, PLAIN_16, 2, true, false)
+STREAM(linear_stream_8_affine, AFFINE_8, 1, false, false)
+STREAM(linear_stream_16_affine, AFFINE_16, 2, false, false)
+STREAM(linear_stream_8_gathered, AFFINE_8, 1, false, true)
+STREAM(linear_stream_16_gathered, AFFINE_16, 2, false, true)
