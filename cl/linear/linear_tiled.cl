@@ -15,6 +15,7 @@
 #include "common/async_copy.clh"
 #include "common/fragment.clh"
 #include "linear/linear_common.clh"
+#include "linear/linear_rows.clh"
 
 #define ITEMS    (WAVES_M * WAVES_N * FRAGMENT_WAVE)
 #define WAVE_M   (FRAGMENTS_M * FRAGMENT_SIZE)
@@ -60,15 +61,6 @@ static inline copies_t copies_of(const linear_t a, ulong row, uint column)
     for (uint i = 0; i < W_COPIES; i++)
         c.w[i] = min((item + i * ITEMS) / CHUNKS, a.n - 1 - column) * (uint)(a.pitch / 16);
     return c;
-}
-
-// Elements k ... k+7 of a row of x; 0 beyond the end.
-static inline uint4 gather(const linear_t a, global const ushort *row, uint k)
-{
-#define X_AT(i) (k + (i) < a.k ? (uint)row[(k + (i)) * a.x_rows.inner] : 0u)
-    return (uint4)(X_AT(0) | X_AT(1) << 16, X_AT(2) | X_AT(3) << 16, X_AT(4) | X_AT(5) << 16,
-                   X_AT(6) | X_AT(7) << 16);
-#undef X_AT
 }
 
 static inline void fetch(const linear_t a, copies_t *c, uint tile, local uint4 *stage)
@@ -133,12 +125,6 @@ static inline void multiply_step(fragment_unit unit, fragment_acc acc[FRAGMENTS_
         for (uint j = 0; j < FRAGMENTS_N; j++)
             fragment_multiply_add(unit, &acc[i][j], o->x[i], o->w[j]);
     }
-}
-
-// Whether eight elements may be read or written at once.
-static inline bool is_vector(global const void *p, uint type, ulong i, ulong inner)
-{
-    return inner == 1 && ((size_t)p + i * (type == DT_F32 ? 4 : 2)) % 16 == 0;
 }
 
 // finish() for eight columns, whose sums lie in local memory.

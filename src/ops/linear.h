@@ -15,12 +15,18 @@ typedef struct linear_recipe {
     const char *file, *defines, *kernel;
     uint64_t rows, columns; /* of y, in a work-group */
     size_t local[3];
+    uint32_t groups; /* work-groups in all, which share the blocks; 0: one for each */
     bool has_last;
     uint32_t last; /* the argument after the common ones */
 } linear_recipe;
 
-/* Enqueues the kernel for every segment of the weights. */
+/* Enqueues the kernel for a segment of the weights, and for all of them. */
+llmk_status llmk_linear_run_segment(llmk_launch *launch, const linear_problem *p,
+                                    const linear_recipe *r, const llmk_segment *segment);
 llmk_status llmk_linear_run(llmk_launch *launch, const linear_problem *p, const linear_recipe *r);
+
+/* Whether the weights are f16 or bf16, and x too. */
+bool llmk_linear_is_half(const linear_problem *p, llmk_reason *why);
 
 /* ---- Matrix units (linear_tiled.c): rows of the table of variants ---- */
 
@@ -32,6 +38,7 @@ llmk_status llmk_linear_run(llmk_launch *launch, const linear_problem *p, const 
         name, llmk_linear_##id##_supports, llmk_linear_##id##_launch                               \
     }
 
+LLMK_LINEAR_TILED_DECLARE(nv90); /* linear_nv90.c */
 LLMK_LINEAR_TILED_DECLARE(nv_wide);
 LLMK_LINEAR_TILED_DECLARE(nv);
 LLMK_LINEAR_TILED_DECLARE(amd);
@@ -40,8 +47,8 @@ LLMK_LINEAR_TILED_DECLARE(emulated_nv_wide);
 LLMK_LINEAR_TILED_DECLARE(emulated_amd);
 
 #define LLMK_LINEAR_TILED_VARIANTS                                                                 \
-    LLMK_LINEAR_TILED_ROW("nv-wide", nv_wide), LLMK_LINEAR_TILED_ROW("nv", nv),                    \
-        LLMK_LINEAR_TILED_ROW("amd", amd)
+    LLMK_LINEAR_TILED_ROW("nv90", nv90), LLMK_LINEAR_TILED_ROW("nv-wide", nv_wide),                \
+        LLMK_LINEAR_TILED_ROW("nv", nv), LLMK_LINEAR_TILED_ROW("amd", amd)
 
 /* For tests: never chosen, only forced. */
 #define LLMK_LINEAR_EMULATED_VARIANTS                                                              \
