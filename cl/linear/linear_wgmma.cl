@@ -24,6 +24,10 @@
 
 #define UNROLL   _Pragma("unroll")
 
+#define pack8(T)    LLMK_PASTE(T, _pack8)
+#define dtype_of(T) LLMK_PASTE(T, _dtype)
+enum { f16_dtype = DT_F16, bf16_dtype = DT_BF16 };
+
 // ---- The tiles of y
 
 typedef struct {
@@ -122,37 +126,42 @@ static inline void gather_x(const linear_t a, const copies_t *c, uint k, uint to
     }
 }
 
-// A stage is declared full when the copies of the one after it are under way.
-#define COPY_TILES(name, bring_x)                                                                  \
-    static inline void name(const linear_t a, stages_t s, uint whole, uint cut, uint tiles)        \
-    {                                                                                              \
-        uint last = STAGES;                                                                        \
-        for (uint index = (uint)get_group_id(0); index < tiles;                                    \
-             index += (uint)get_num_groups(0)) {                                                   \
-            const tile_t tile = tile_at(a, index, whole, cut);                                     \
-            if (tile.column >= a.n)                                                                \
-                continue;                                                                          \
-            const copies_t copies = copies_of(a, tile);                                            \
-            for (uint k = 0; k < a.k; k += TILE_K) {                                               \
-                const uint to = s.tiles + s.slot * STAGE + copies.to;                              \
-                nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);                               \
-                bring_x(a, &copies, k, to);                                                        \
-                copy_w(a, &copies, k, to);                                                         \
-                nv90_copies_commit();                                                              \
-                if (last < STAGES) {                                                               \
-                    nv90_copies_land(1);                                                           \
-                    nv90_barrier_arrive(s.full + last * 8);                                        \
-                }                                                                                  \
-                last = s.slot;                                                                     \
-                next_stage(&s);                                                                    \
-            }                                                                                      \
-        }                                                                                          \
-        nv90_copies_land(0);                                                                       \
-        if (last < STAGES)                                                                         \
-            nv90_barrier_arrive(s.full + last * 8);                                                \
+static inline void copy_tiles(const linear_t a, stages_t s, uint whole, uint cut, uint tiles)
+{
+    for (uint index = (uint)get_group_id(0); index < tiles; index += (uint)get_num_groups(0)) {
+        const tile_t tile = tile_at(a, index, whole, cut);
+        if (tile.column >= a.n)
+            continue;
+        const copies_t copies = copies_of(a, tile);
+        for (uint k = 0; k < a.k; k += TILE_K) {
+            const uint to = s.tiles + s.slot * STAGE + copies.to;
+            nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
+            copy_x(a, &copies, k, to);
+            copy_w(a, &copies, k, to);
+            nv90_copies_arrive(s.full + s.slot * 8);
+            next_stage(&s);
+        }
     }
-COPY_TILES(copy_tiles, copy_x)
-COPY_TILES(gather_tiles, gather_x)
+}
+
+static inline void gather_tiles(const linear_t a, stages_t s, uint whole, uint cut, uint tiles)
+{
+    for (uint index = (uint)get_group_id(0); index < tiles; index += (uint)get_num_groups(0)) {
+        const tile_t tile = tile_at(a, index, whole, cut);
+        if (tile.column >= a.n)
+            continue;
+        const copies_t copies = copies_of(a, tile);
+        for (uint k = 0; k < a.k; k += TILE_K) {
+            const uint to = s.tiles + s.slot * STAGE + copies.to;
+            nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
+            copy_w(a, &copies, k, to);
+            gather_x(a, &copies, k, to);
+            nv90_copies_wait();
+            nv90_barrier_arrive(s.full + s.slot * 8);
+            next_stage(&s);
+        }
+    }
+}
 
 // ---- The warpgroups that multiply
 
@@ -170,6 +179,7 @@ static inline void free_stage(const stages_t *s, uint slot)
         for (uint at = 0; at < k; at += TILE_K) {                                                  \
             const uint stage = s->tiles + s->slot * STAGE;                                         \
             nv90_barrier_wait(s->full + s->slot * 8, s->phase);                                    \
+            nv90_fence();                                                                          \
             nv90_multiply_##width(sums, nv90_descriptor(stage + x_at),                             \
                                   nv90_descriptor(stage + X_BYTES), at);                           \
             if (at > 0)                                                                            \
@@ -219,23 +229,38 @@ static inline bool has_vectors(const linear_t a, ulong row, uint column)
                                      row_begin(a.residual_rows, row) + c, a.residual_rows.inner));
 }
 
-// Sums in registers must be named by constants; the rest is there once.
+// Eight neighbouring sums of a lane, number f of 16: of its first row where f is even, its second
+// where f is odd.
+static inline float8 eight_of(const float *sums, uint f)
+{
+    const float *from = sums + f / 2 * 16 + f % 2 * 2;
+    return (float8)(from[0], from[1], from[4], from[5], from[8], from[9], from[12], from[13]);
+}
+
+// Sums in registers must be named by constants: what is common is unrolled, the rest is there once.
 static inline void store_tile(const linear_t a, const float *sums, tile_t tile, uint item)
 {
     const uint row = tile.row + item / 32 * 16 + item % 32 / 4;
     const uint column = tile.column + item % 4 * 8;
     const bool vectors[2] = {row < a.m && has_vectors(a, row, column),
                              row + 8 < a.m && has_vectors(a, row + 8, column)};
+    if (!a.bias && !a.residual && a.y_type == dtype_of(X) && vectors[0] && vectors[1] &&
+        tile.column + tile.width <= a.n) {
+        global ushort *y = (global ushort *)a.y + a.first + column;
+        global ushort *y0 = y + row_begin(a.y_rows, row), *y1 = y + row_begin(a.y_rows, row + 8);
+        UNROLL
+        for (uint f = 0; f < TILE_N / 16; f++)
+            if (f < tile.width / 16)
+                *(global uint4 *)((f % 2 ? y1 : y0) + f / 2 * 32) = pack8(X)(eight_of(sums, f));
+        return;
+    }
     _Pragma("unroll 1")
     for (uint pass = 0; pass < tile.width / 16; pass++) {
         float8 eight = (float8)(0.0f);
         UNROLL
-        for (uint f = 0; f < TILE_N / 16; f++) {
-            const float *from = sums + f / 2 * 16 + f % 2 * 2;
+        for (uint f = 0; f < TILE_N / 16; f++)
             if (f == pass)
-                eight = (float8)(from[0], from[1], from[4], from[5], from[8], from[9], from[12],
-                                 from[13]);
-        }
+                eight = eight_of(sums, f);
         const uint r = row + pass % 2 * 8, c = column + pass / 2 * 32;
         if (r < a.m && c < a.n)
             finish8(a, r, c, eight, pass % 2 ? vectors[1] : vectors[0]);
