@@ -33,7 +33,7 @@ OUTPUTS = {
 GROUPS = {"all": ["spirv", "sm_80", "gfx942"]}
 # The lowest PTX version that has what the kernels need (7.4: ld with L1::no_allocate), because drivers
 # refuse versions newer than they are.
-PTX_VERSION = {"sm_80": "ptx74", "sm_90a": "ptx80"}
+PTX_VERSION = {"sm_80": "ptx74", "sm_90a": "ptx83"}
 
 
 def fail(message):

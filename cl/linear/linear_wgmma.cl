@@ -73,7 +73,7 @@ typedef struct {
     uint chunk, to;       // to: from the beginning of a tile
     uint row;             // of x, the first
     uint x_count, w_count; // copies within the matrix
-    global const uchar *x, *w;
+    global const uchar *w;
 } copies_t;
 
 static inline copies_t copies_of(const linear_t a, tile_t tile)
@@ -84,7 +84,6 @@ static inline copies_t copies_of(const linear_t a, tile_t tile)
     c.to = nv90_offset(row, c.chunk);
     c.row = tile.row + row;
     c.x_count = c.row < a.m ? min(((uint)a.m - c.row + 15) / 16, (uint)X_COPIES) : 0;
-    c.x = (global const uchar *)a.x + (a.x_rows.offset + c.row * a.x_rows.s0) * 2;
     const uint column = tile.column + nv90_column(row);
     const uint left = a.n - min(column, a.n);
     c.w_count = min(left / 32 * 2 + (left % 32 > 0) + (left % 32 > 4), tile.width / 16);
@@ -103,20 +102,8 @@ static inline void copy_w(const linear_t a, const copies_t *c, uint k, uint to)
     }
 }
 
-// x with one stride between rows, which lie on 16-byte boundaries.
-static inline void copy_x(const linear_t a, const copies_t *c, uint k, uint to)
-{
-    const uint at = k + c->chunk * 8, bytes = min((a.k - min(at, a.k)) * 2, 16u);
-    global const uchar *x = c->x + (ulong)at * 2;
-    UNROLL
-    for (uint i = 0; i < X_COPIES; i++) {
-        nv90_copy(to + i * 16 * NV90_ROW, x, bytes, i, c->x_count);
-        x += 32 * a.x_rows.s0;
-    }
-}
-
 // Any x.
-static inline void gather_x(const linear_t a, const copies_t *c, uint k, uint to)
+static inline void copy_x(const linear_t a, const copies_t *c, uint k, uint to)
 {
     _Pragma("unroll 1")
     for (uint i = 0; i < c->x_count; i++) {
@@ -126,8 +113,10 @@ static inline void gather_x(const linear_t a, const copies_t *c, uint k, uint to
     }
 }
 
+// A stage is declared full when the copies of the one after it are under way.
 static inline void copy_tiles(const linear_t a, stages_t s, uint whole, uint cut, uint tiles)
 {
+    uint last = STAGES;
     for (uint index = (uint)get_group_id(0); index < tiles; index += (uint)get_num_groups(0)) {
         const tile_t tile = tile_at(a, index, whole, cut);
         if (tile.column >= a.n)
@@ -136,28 +125,37 @@ static inline void copy_tiles(const linear_t a, stages_t s, uint whole, uint cut
         for (uint k = 0; k < a.k; k += TILE_K) {
             const uint to = s.tiles + s.slot * STAGE + copies.to;
             nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
-            copy_x(a, &copies, k, to);
             copy_w(a, &copies, k, to);
-            nv90_copies_arrive(s.full + s.slot * 8);
+            copy_x(a, &copies, k, to);
+            nv90_copies_commit();
+            if (last < STAGES) {
+                nv90_copies_land(1);
+                nv90_barrier_arrive(s.full + last * 8);
+            }
+            last = s.slot;
             next_stage(&s);
         }
     }
+    nv90_copies_land(0);
+    if (last < STAGES)
+        nv90_barrier_arrive(s.full + last * 8);
 }
 
-static inline void gather_tiles(const linear_t a, stages_t s, uint whole, uint cut, uint tiles)
+// The same by one item, in boxes. map: of x, then of W.
+static inline void box_tiles(const linear_t a, stages_t s, uint whole, uint cut, uint tiles, ulong map)
 {
     for (uint index = (uint)get_group_id(0); index < tiles; index += (uint)get_num_groups(0)) {
         const tile_t tile = tile_at(a, index, whole, cut);
         if (tile.column >= a.n)
             continue;
-        const copies_t copies = copies_of(a, tile);
         for (uint k = 0; k < a.k; k += TILE_K) {
-            const uint to = s.tiles + s.slot * STAGE + copies.to;
+            const uint to = s.tiles + s.slot * STAGE, full = s.full + s.slot * 8;
             nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
-            copy_w(a, &copies, k, to);
-            gather_x(a, &copies, k, to);
-            nv90_copies_wait();
-            nv90_barrier_arrive(s.full + s.slot * 8);
+            nv90_barrier_expect(full, X_BYTES + tile.width * NV90_ROW);
+            nv90_box_rows(to, map, k, tile.row, full);
+            for (uint i = 0; i < tile.width; i += 64)
+                nv90_box_columns(to + X_BYTES + i * NV90_ROW, map + NV90_MAP_BYTES, k,
+                                 (tile.column + i) / 32, full);
             next_stage(&s);
         }
     }
@@ -179,7 +177,6 @@ static inline void free_stage(const stages_t *s, uint slot)
         for (uint at = 0; at < k; at += TILE_K) {                                                  \
             const uint stage = s->tiles + s->slot * STAGE;                                         \
             nv90_barrier_wait(s->full + s->slot * 8, s->phase);                                    \
-            nv90_fence();                                                                          \
             nv90_multiply_##width(sums, nv90_descriptor(stage + x_at),                             \
                                   nv90_descriptor(stage + X_BYTES), at);                           \
             if (at > 0)                                                                            \
@@ -291,28 +288,47 @@ kernel __attribute__((reqd_work_group_size(384, 1, 1))) __attribute__((annotate(
 void linear_wgmma(LINEAR_PARAMETERS, const uint cut)
 {
     local uchar tiles[STAGES * STAGE] __attribute__((aligned(1024)));
+    local uchar maps[2 * NV90_MAP_BYTES] __attribute__((aligned(128)));
     local ulong barriers[2 * STAGES];
+    local uint slot;
     const linear_t a = LINEAR_ARGUMENTS;
     const uint item = (uint)get_local_id(0);
-    const uint full = (uint)(size_t)barriers;
+    const uint full = (uint)(size_t)barriers, map = (uint)(size_t)maps;
     const stages_t s = {(uint)(size_t)tiles, full, full + STAGES * 8, 0, 0};
+    // Whether the copy unit can: one stride between rows, on 16-byte boundaries, and whole blocks of W.
+    const bool boxes = x_access == X_ALIGNED && x_rows.n1 * x_rows.n2 <= 1 && x_rows.s0 > 0 &&
+                       x_rows.s0 % 8 == 0 && n % 32 == 0;
     if (item < STAGES) {
-        nv90_barrier_init(s.full + item * 8, 128); // items that copy
-        nv90_barrier_init(s.free + item * 8, 8);   // warps that multiply
+        nv90_barrier_init(s.full + item * 8, boxes ? 1 : 128); // items that copy
+        nv90_barrier_init(s.free + item * 8, 8);               // warps that multiply
+    }
+    if (boxes && item == 256) {
+        slot = nv90_take_slot();
+        nv90_map_rows(map, (global const ushort *)x + x_rows.offset, k, (uint)m, x_rows.s0 * 2);
+        nv90_map_columns(map + NV90_MAP_BYTES, data, k, n / 32, pitch);
     }
     barrier(CLK_LOCAL_MEM_FENCE);
 
     const uint all = ((uint)m + TILE_M - 1) / TILE_M * ((n + TILE_N - 1) / TILE_N);
     const uint rest = cut > 1 ? all % (uint)get_num_groups(0) : 0;
     const uint whole = all - rest, count = whole + rest * cut;
-    if (item >= 256) {
-        nv90_registers_down(72);
-        if (x_access == X_ALIGNED && x_rows.n1 * x_rows.n2 <= 1)
-            copy_tiles(a, s, whole, cut, count);
-        else
-            gather_tiles(a, s, whole, cut, count);
-    } else {
+    if (item < 256) {
         nv90_registers_up(216);
         multiply_tiles(a, s, whole, cut, count);
+    } else {
+        nv90_registers_down(72);
+        if (!boxes) {
+            copy_tiles(a, s, whole, cut, count);
+        } else if (item < 256 + 32) {
+            const ulong published = nv90_map_of(slot, 0);
+            nv90_map_publish(published, map);
+            nv90_map_publish(published + NV90_MAP_BYTES, map + NV90_MAP_BYTES);
+            if (item == 256)
+                box_tiles(a, s, whole, cut, count, published);
+        }
     }
+    // All boxes have arrived.
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (boxes && item == 256)
+        nv90_give_slot(slot);
 }
