@@ -24,10 +24,6 @@
 
 #define UNROLL   _Pragma("unroll")
 
-#define pack8(T)    LLMK_PASTE(T, _pack8)
-#define dtype_of(T) LLMK_PASTE(T, _dtype)
-enum { f16_dtype = DT_F16, bf16_dtype = DT_BF16 };
-
 // ---- The tiles of y
 
 typedef struct {
@@ -191,77 +187,112 @@ MULTIPLY_TILE(256)
 MULTIPLY_TILE(128)
 MULTIPLY_TILE(64)
 
-// y[row, column ...] of eight columns, as finish() does one. vectors: all may be read and written so.
-static inline void finish8(const linear_t a, ulong row, uint column, float8 sums, bool vectors)
+// What a lane has of a tile: eight neighbouring columns of each 32, of two rows.
+typedef struct {
+    uint row, column;  // the first; the other row is 8 further
+    uint width;        // of the tile from `column` on, within the matrix
+    bool in[2];        // whether the rows are
+} share_t;
+
+static inline share_t share_of(const linear_t a, tile_t tile, uint item)
 {
-    const ulong c = (ulong)a.first + column;
-    if (vectors && column + 8 <= a.n) {
-        if (a.bias)
-            sums += load8_any(a.bias, a.bias_type, a.bias_rows.offset + c);
-        if (a.residual)
-            sums += load8_any(a.residual, a.residual_type, row_begin(a.residual_rows, row) + c);
-        const ulong at = row_begin(a.y_rows, row) + c;
-        if (a.y_type == DT_F32)
-            f32_store8((global float *)a.y, at, sums);
-        else
-            *(global uint4 *)((global ushort *)a.y + at) =
-                a.y_type == DT_F16 ? f16_pack8(sums) : bf16_pack8(sums);
+    const uint row = tile.row + item / 32 * 16 + item % 32 / 4, at = item % 4 * 8;
+    const uint width = min(tile.width, a.n - tile.column);
+    return (share_t){row, tile.column + at, width - min(at, width), {row < a.m, row + 8 < a.m}};
+}
+
+// The sums lie in registers, which must be named by constants. Number f of 16: of the first row where
+// f is even, of the second where it is odd.
+#define EACH_EIGHT(f, share)                                                                       \
+    UNROLL                                                                                         \
+    for (uint f = 0; f < TILE_N / 16; f++)                                                         \
+        if (f / 2 * 32 < (share).width && (share).in[f % 2])
+
+static inline float8 eight_of(const float *sums, uint f)
+{
+    const float *at = sums + f / 2 * 16 + f % 2 * 2;
+    return (float8)(at[0], at[1], at[4], at[5], at[8], at[9], at[12], at[13]);
+}
+static inline void add_eight(float *sums, uint f, float8 v)
+{
+    float *at = sums + f / 2 * 16 + f % 2 * 2;
+    at[0] += v.s0, at[1] += v.s1, at[4] += v.s2, at[5] += v.s3;
+    at[8] += v.s4, at[9] += v.s5, at[12] += v.s6, at[13] += v.s7;
+}
+
+// Elements of a vector or of two rows, which begin at `at`.
+static inline void add_vectors(float *sums, share_t s, global const void *p, uint type,
+                               const ulong at[2])
+{
+    if (type == DT_F32) {
+        EACH_EIGHT(f, s)
+            add_eight(sums, f, f32_load8((global const float *)p, at[f % 2] + f / 2 * 32));
+    } else if (type == DT_F16) {
+        EACH_EIGHT(f, s)
+            add_eight(sums, f, f16_load8((global const ushort *)p, at[f % 2] + f / 2 * 32));
     } else {
+        EACH_EIGHT(f, s)
+            add_eight(sums, f, bf16_load8((global const ushort *)p, at[f % 2] + f / 2 * 32));
+    }
+}
+static inline void store_vectors(const float *sums, share_t s, global void *p, uint type,
+                                 const ulong at[2])
+{
+    if (type == DT_F32) {
+        EACH_EIGHT(f, s)
+            f32_store8((global float *)p, at[f % 2] + f / 2 * 32, eight_of(sums, f));
+    } else if (type == DT_F16) {
+        EACH_EIGHT(f, s)
+            *(global uint4 *)((global ushort *)p + at[f % 2] + f / 2 * 32) =
+                f16_pack8(eight_of(sums, f));
+    } else {
+        EACH_EIGHT(f, s)
+            *(global uint4 *)((global ushort *)p + at[f % 2] + f / 2 * 32) =
+                bf16_pack8(eight_of(sums, f));
+    }
+}
+
+// Single elements, from one place of code for all sums.
+static inline void store_elements(const linear_t a, const float *sums, share_t s)
+{
+    _Pragma("unroll 1")
+    for (uint pass = 0; pass < TILE_N / 16; pass++) {
+        float8 eight = (float8)(0.0f);
+        EACH_EIGHT(f, s)
+            if (f == pass)
+                eight = eight_of(sums, f);
+        const uint row = s.row + pass % 2 * 8, from = pass / 2 * 32;
         _Pragma("unroll 1")
-        for (uint i = 0; i < 8 && column + i < a.n; i++) {
-            finish(a, row, column + i, sums.s0);
-            sums = sums.s12345677;
+        for (uint i = from; i < min(from + 8, s.width) && row < a.m; i++) {
+            finish(a, row, s.column + i, eight.s0);
+            eight = eight.s12345677;
         }
     }
 }
 
-// Whether rows of eight columns from `column` on, a multiple of 8, lie on 16-byte boundaries.
-static inline bool has_vectors(const linear_t a, ulong row, uint column)
+static inline void store_tile(const linear_t a, float *sums, tile_t tile, uint item)
 {
-    const ulong c = (ulong)a.first + column;
-    return is_vector(a.y, a.y_type, row_begin(a.y_rows, row) + c, a.y_rows.inner) &&
-           (!a.bias ||
-            is_vector(a.bias, a.bias_type, a.bias_rows.offset + c, a.bias_rows.inner)) &&
-           (!a.residual || is_vector(a.residual, a.residual_type,
-                                     row_begin(a.residual_rows, row) + c, a.residual_rows.inner));
-}
-
-// Eight neighbouring sums of a lane, number f of 16: of its first row where f is even, its second
-// where f is odd.
-static inline float8 eight_of(const float *sums, uint f)
-{
-    const float *from = sums + f / 2 * 16 + f % 2 * 2;
-    return (float8)(from[0], from[1], from[4], from[5], from[8], from[9], from[12], from[13]);
-}
-
-// Sums in registers must be named by constants: what is common is unrolled, the rest is there once.
-static inline void store_tile(const linear_t a, const float *sums, tile_t tile, uint item)
-{
-    const uint row = tile.row + item / 32 * 16 + item % 32 / 4;
-    const uint column = tile.column + item % 4 * 8;
-    const bool vectors[2] = {row < a.m && has_vectors(a, row, column),
-                             row + 8 < a.m && has_vectors(a, row + 8, column)};
-    if (!a.bias && !a.residual && a.y_type == dtype_of(X) && vectors[0] && vectors[1] &&
-        tile.column + tile.width <= a.n) {
-        global ushort *y = (global ushort *)a.y + a.first + column;
-        global ushort *y0 = y + row_begin(a.y_rows, row), *y1 = y + row_begin(a.y_rows, row + 8);
-        UNROLL
-        for (uint f = 0; f < TILE_N / 16; f++)
-            if (f < tile.width / 16)
-                *(global uint4 *)((f % 2 ? y1 : y0) + f / 2 * 32) = pack8(X)(eight_of(sums, f));
+    const share_t s = share_of(a, tile, item);
+    const ulong c = (ulong)a.first + s.column, b = a.bias_rows.offset + c;
+    const ulong row[2] = {min((ulong)s.row, a.m - 1), min((ulong)s.row + 8, a.m - 1)};
+    const ulong bias[2] = {b, b};
+    const ulong residual[2] = {row_begin(a.residual_rows, row[0]) + c,
+                               row_begin(a.residual_rows, row[1]) + c};
+    const ulong y[2] = {row_begin(a.y_rows, row[0]) + c, row_begin(a.y_rows, row[1]) + c};
+    if (s.width % 8 != 0 || !is_vector(a.y, a.y_type, y[0], a.y_rows.inner) ||
+        !is_vector(a.y, a.y_type, y[1], a.y_rows.inner) ||
+        (a.bias && !is_vector(a.bias, a.bias_type, b, a.bias_rows.inner)) ||
+        (a.residual &&
+         !(is_vector(a.residual, a.residual_type, residual[0], a.residual_rows.inner) &&
+           is_vector(a.residual, a.residual_type, residual[1], a.residual_rows.inner)))) {
+        store_elements(a, sums, s);
         return;
     }
-    _Pragma("unroll 1")
-    for (uint pass = 0; pass < tile.width / 16; pass++) {
-        float8 eight = (float8)(0.0f);
-        UNROLL
-        for (uint f = 0; f < TILE_N / 16; f++)
-            if (f == pass)
-                eight = eight_of(sums, f);
-        const uint r = row + pass % 2 * 8, c = column + pass / 2 * 32;
-        if (r < a.m && c < a.n)
-            finish8(a, r, c, eight, pass % 2 ? vectors[1] : vectors[0]);
-    }
+    if (a.bias)
+        add_vectors(sums, s, a.bias, a.bias_type, bias);
+    if (a.residual)
+        add_vectors(sums, s, a.residual, a.residual_type, residual);
+    store_vectors(sums, s, a.y, a.y_type, y);
 }
 
 static inline void multiply_tiles(const linear_t a, stages_t s, uint whole, uint cut, uint tiles)
