@@ -174,7 +174,7 @@ static inline void free_stage(const stages_t *s, uint slot)
             const uint stage = s->tiles + s->slot * STAGE;                                         \
             nv90_barrier_wait(s->full + s->slot * 8, s->phase);                                    \
             nv90_multiply_##width(sums, nv90_descriptor(stage + x_at),                             \
-                                  nv90_descriptor(stage + X_BYTES), at);                           \
+                                  nv90_descriptor(stage + X_BYTES));                               \
             if (at > 0)                                                                            \
                 free_stage(s, last);                                                               \
             last = s->slot;                                                                        \
@@ -304,6 +304,9 @@ static inline void multiply_tiles(const linear_t a, stages_t s, uint whole, uint
         if (tile.column >= a.n)
             continue;
         float sums[TILE_N / 2];
+        UNROLL
+        for (uint i = 0; i < TILE_N / 2; i++)
+            sums[i] = 0.0f;
         if (tile.width == 256)
             multiply_tile_256(sums, &s, a.k, x_at);
         else if (tile.width == 128)
