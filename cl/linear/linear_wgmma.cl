@@ -1,9 +1,9 @@
-// The linear layer on wgmma, for compute capability 9.0 and many rows of x: f16 or bf16 x and W, f32
-// sums. From its sm_90a image only; docs/matrix-units.md explains it.
+// The linear layer on wgmma, for compute capability 9.0 and many rows of x: f16 or bf16 x and W,
+// f32 sums. From its sm_90a image only; docs/matrix-units.md explains it.
 //
-// A work-group is three warpgroups. Two multiply, 64 rows of x each; the third brings tiles of x and W,
-// 64 of K at a time, into one of STAGES places in local memory. Two barriers a stage tell that it is
-// full, and that it is free again. Work-groups stay and take one tile of y after the other.
+// A work-group is three warpgroups. Two multiply, 64 rows of x each; the third brings tiles of x and
+// W, 64 of K at a time, into one of STAGES places in local memory. Two barriers a stage tell that it
+// is full, and that it is free again. Work-groups stay and take one tile of y after the other.
 //
 //     -DX=f16 | bf16
 #define NV90_TYPE X
@@ -66,8 +66,8 @@ static inline void next_stage(stages_t *s)
 // An item copies the same chunk of rows 16 apart, which are all swizzled alike. What is beyond the
 // matrix is not copied: it makes sums that are not stored.
 typedef struct {
-    uint chunk, to;       // to: from the beginning of a tile
-    uint row;             // of x, the first
+    uint chunk, to;        // to: from the beginning of a tile
+    uint row;              // of x, the first
     uint x_count, w_count; // copies within the matrix
     global const uchar *w;
 } copies_t;
@@ -138,7 +138,8 @@ static inline void copy_tiles(const linear_t a, stages_t s, uint whole, uint cut
 }
 
 // The same by one item, in boxes. map: of x, then of W.
-static inline void box_tiles(const linear_t a, stages_t s, uint whole, uint cut, uint tiles, ulong map)
+static inline void box_tiles(const linear_t a, stages_t s, uint whole, uint cut, uint tiles,
+                             ulong map)
 {
     for (uint index = (uint)get_group_id(0); index < tiles; index += (uint)get_num_groups(0)) {
         const tile_t tile = tile_at(a, index, whole, cut);
@@ -189,9 +190,9 @@ MULTIPLY_TILE(64)
 
 // What a lane has of a tile: eight neighbouring columns of each 32, of two rows.
 typedef struct {
-    uint row, column;  // the first; the other row is 8 further
-    uint width;        // of the tile from `column` on, within the matrix
-    bool in[2];        // whether the rows are
+    uint row, column; // the first; the other row is 8 further
+    uint width;       // of the tile from `column` on, within the matrix
+    bool in[2];       // whether the rows are
 } share_t;
 
 static inline share_t share_of(const linear_t a, tile_t tile, uint item)
@@ -329,7 +330,7 @@ void linear_wgmma(LINEAR_PARAMETERS, const uint cut)
     const uint item = (uint)get_local_id(0);
     const uint full = (uint)(size_t)barriers, map = (uint)(size_t)maps;
     const stages_t s = {(uint)(size_t)tiles, full, full + STAGES * 8, 0, 0};
-    // Whether the copy unit can: one stride between rows, on 16-byte boundaries, and whole blocks of W.
+    // Whether the copy unit can: one stride between rows, on 16-byte boundaries; whole blocks of W.
     const bool boxes = x_access == X_ALIGNED && x_rows.n1 * x_rows.n2 <= 1 && x_rows.s0 > 0 &&
                        x_rows.s0 % 8 == 0 && n % 32 == 0;
     if (item < STAGES) {

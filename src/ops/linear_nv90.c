@@ -29,6 +29,18 @@ static uint64_t tiles_of(uint64_t m, uint64_t n)
     return (m + TILE_M - 1) / TILE_M * ((n + TILE_N - 1) / TILE_N);
 }
 
+/* Whether the copy unit can bring x and W. The kernel decides the same for itself; what it can not
+ * bring is copied by items, which is slower than the variants that follow. */
+static bool has_boxes(const linear_problem *p)
+{
+    if (!p->x.unit || !p->x.simple || p->x.align < 16 || p->x.rows.s0 == 0 || p->x.rows.s0 % 8)
+        return false;
+    for (size_t i = 0; i < p->weights->segment_count; i++)
+        if (p->weights->segments[i].rows % 32)
+            return false;
+    return true;
+}
+
 bool llmk_linear_nv90_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
 {
     const linear_problem *p = problem;
@@ -37,8 +49,13 @@ bool llmk_linear_nv90_supports(llmk_context *ctx, const void *problem, llmk_reas
         return llmk_no(why, "for NVIDIA GPUs of compute capability 9.0");
     if (!llmk_linear_is_half(p, why))
         return false;
-    if (m < MIN_ROWS && !ctx->is_trial && !llmk_variant_is_forced(ctx, "linear", "nv90"))
-        return llmk_no(why, "for %d rows of x and more", MIN_ROWS);
+    if (!ctx->is_trial && !llmk_variant_is_forced(ctx, "linear", "nv90")) {
+        if (m < MIN_ROWS)
+            return llmk_no(why, "for %d rows of x and more", MIN_ROWS);
+        if (!has_boxes(p))
+            return llmk_no(why, "for rows of x with one stride and on 16-byte boundaries, and "
+                                "multiples of 32 rows of W");
+    }
     if (k == 0 || k > MAX_K)
         return llmk_no(why, "k is %llu: for 1 ... %llu", (unsigned long long)k,
                        (unsigned long long)MAX_K);

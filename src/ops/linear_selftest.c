@@ -234,9 +234,8 @@ static llmk_status make_weights(llmk_trial *t, const recipe *r, uint64_t n, uint
 }
 
 static llmk_status run(llmk_trial *t, llmk_dtype x, const recipe *r, llmk_dtype y, uint64_t m,
-                       uint64_t k, uint64_t group)
+                       uint64_t n, uint64_t k, uint64_t group)
 {
-    const uint64_t n = 70;
     const float *xs, *bias, *residual;
     llmk_weights *weights = NULL;
     llmk_linear_args args = LLMK_INIT(llmk_linear_args);
@@ -278,13 +277,12 @@ llmk_status llmk_linear_self_test(llmk_trial *t, llmk_dtype x, const llmk_weight
     const uint64_t k = r.block == 256 ? 1280 : r.block == 32 ? 1056 : 1043;
     const uint64_t group = r.format != LLMK_FORMAT_COMPRESSED_TENSORS ? 0 : general ? 24 : 32;
     if (!r.order)
-        LLMK_TRY(run(t, x, &r, y, 8, k, 0));
+        LLMK_TRY(run(t, x, &r, y, 8, 70, k, 0));
     if (group)
-        LLMK_TRY(run(t, x, &r, y, 8, k, group));
+        LLMK_TRY(run(t, x, &r, y, 8, 70, k, group));
     if (!general)
         return t->status;
-    if (r.block == 1 &&
-        !group) /* rows of x that lie on 16-byte boundaries, and end within a tile */
-        LLMK_TRY(run(t, x, &r, y, 70, 1048, 0));
-    return run(t, x, &r, y, 70, k, r.order ? group : 0);
+    if (r.block == 1 && !group) /* for those that want 16-byte boundaries and N in round numbers */
+        LLMK_TRY(run(t, x, &r, y, 70, 96, 1048, 0));
+    return run(t, x, &r, y, 70, 70, k, r.order ? group : 0);
 }
