@@ -209,7 +209,7 @@ typedef struct llmk_device_info {
     uint64_t max_alloc_bytes; /* largest single buffer */
     uint64_t local_bytes;     /* local memory of a work-group, as kernels may use it */
     uint64_t cache_bytes;     /* last-level cache as reported; 0 unknown */
-    uint32_t max_work_group;
+    uint32_t max_work_group;     /* items that the library launches at most */
     uint32_t compute_capability; /* NVIDIA: 10 * major + minor; else 0 */
     uint32_t subgroup_size;      /* probed; 0: none or not probed (llmk_device_list) */
     bool fp16;                   /* probed: half arithmetic compiles; false where not probed */
