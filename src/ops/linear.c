@@ -113,20 +113,30 @@ static llmk_status enqueue(llmk_launch *launch, const linear_problem *p, const l
     llmk_arg_u32(&k, p->y.dtype);
     if (r->has_last)
         llmk_arg_u32(&k, r->last);
-    const size_t groups[3] = {(size_t)((segment->rows + r->columns - 1) / r->columns),
-                              (size_t)((rows + r->rows - 1) / r->rows), 1};
+    size_t groups[3] = {(size_t)((segment->rows + r->columns - 1) / r->columns),
+                        (size_t)((rows + r->rows - 1) / r->rows), 1};
+    if (r->groups) {
+        groups[0] = r->groups;
+        groups[1] = 1;
+    }
     return llmk_kernel_enqueue(&k, groups, r->local);
+}
+
+llmk_status llmk_linear_run_segment(llmk_launch *launch, const linear_problem *p,
+                                    const linear_recipe *r, const llmk_segment *segment)
+{
+    const uint64_t step = r->groups ? p->x.nrows : MAX_ROW_GROUPS * r->rows;
+    for (uint64_t row = 0; row < p->x.nrows; row += step) {
+        const uint64_t left = p->x.nrows - row;
+        LLMK_TRY(enqueue(launch, p, r, segment, row, left < step ? left : step));
+    }
+    return LLMK_OK;
 }
 
 llmk_status llmk_linear_run(llmk_launch *launch, const linear_problem *p, const linear_recipe *r)
 {
-    const uint64_t step = MAX_ROW_GROUPS * r->rows;
     for (size_t i = 0; i < p->weights->segment_count; i++)
-        for (uint64_t row = 0; row < p->x.nrows; row += step) {
-            const uint64_t left = p->x.nrows - row;
-            LLMK_TRY(
-                enqueue(launch, p, r, &p->weights->segments[i], row, left < step ? left : step));
-        }
+        LLMK_TRY(llmk_linear_run_segment(launch, p, r, &p->weights->segments[i]));
     return LLMK_OK;
 }
 

@@ -1,6 +1,6 @@
 /*
- * linear_packed.c - the linear layer for more rows of x than linear_stream.c takes and weights in the
- * layouts of mma.sync: cl/linear/linear_packed.cl.
+ * linear_packed.c - the linear layer for more rows of x than linear_stream.c takes and weights in
+ * the layouts of mma.sync: cl/linear/linear_packed.cl.
  */
 #include "ops/elementwise.h"
 #include "ops/linear.h"
@@ -40,8 +40,8 @@ bool llmk_linear_emulated_nv_packed_supports(llmk_context *ctx, const void *prob
 static llmk_status launch_packed(llmk_launch *launch, const linear_problem *p, const char *unit)
 {
     const llmk_weights *w = p->weights;
-    const bool short_groups = (w->groups > 1 && w->group_size % 64 != 0) ||
-                              w->scale_kind == LLMK_SCALE_F16_MIN;
+    const bool short_groups =
+        (w->groups > 1 && w->group_size % 64 != 0) || w->scale_kind == LLMK_SCALE_F16_MIN;
     const bool few = short_groups || p->x.nrows <= 32;
     char defines[96];
     llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype),

@@ -108,6 +108,20 @@ static const case_entry entries[] = {
     {"m=65 n=129 k=1056 w=q4_1 y=f32 bias=bf16", CASE_QUICK},
     {"m=64 n=512 k=1024 w=q4_0", CASE_QUICK},
 
+    /* Tiles of 128 x 256 x 64 and their parts, on devices of about 132 units; N in whole blocks of
+     * 32 and not. */
+    {"m=64 n=48 k=8", CASE_QUICK},
+    {"m=65 n=256 k=64 y=f32", CASE_QUICK},
+    {"m=127 n=257 k=72 bias=f16", CASE_QUICK},
+    {"m=127 n=288 k=72 bias=f16", CASE_QUICK},
+    {"m=128 n=1024 k=192 x=bf16 w=bf16 y=bf16 residual=bf16", CASE_QUICK},
+    {"m=129 n=1000 k=200 bias=f32 residual=f16 y=f32", CASE_QUICK},
+    {"m=300 n=288 k=200 x=bf16 w=bf16 y=f32 bias=f32 residual=f16", CASE_QUICK},
+    {"m=72 batch=3 n=320 k=136", CASE_QUICK},
+    {"m=70 n=64 k=136 xgap=8 ygap=1 residual=f32 rgap=3", CASE_QUICK},
+    {"m=500 n=2528 k=88 ygap=8 y=f32", CASE_QUICK},
+    {"m=129 n=16992 k=24", CASE_QUICK},
+
     /* Four bits as checkpoints pack them. */
     {"n=48 k=192 w=w4 group=128", CASE_QUICK},
     {"n=67 k=511 w=w4 group=64 y=f32", CASE_QUICK},

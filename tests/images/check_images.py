@@ -86,7 +86,7 @@ def check_ptx(folder):
     for name, path in found:
         stem, target = name.rsplit(".", 1)
         log = read(path)
-        for line in re.findall(r".*warning.*", log):
+        for line in re.findall(r".*(?:warning|Performance Loss).*", log):
             problem(name, line)
         ptx = glob.glob(f"{folder}/raw/{stem}.{'sm_90a' if target == 'sm_90a' else 'sm_80'}.ptx")[0]
         if "FRAGMENT_MMA" in stem and "mma.sync" not in read(ptx):
