@@ -297,7 +297,7 @@ static void test_nv_bytes(void **state)
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
         linear_weights source =
             make_source(expected[i].format, expected[i].n, expected[i].k, expected[i].group, 0);
-        const llmk_weights_desc desc = describe(&source);
+        const llmk_weights_desc desc = linear_weights_describe(&source);
         llmk_weights *w = create_nv(*state, &desc);
         size_t data = 0, scales = 0;
         assert_string_equal(llmk_layout_name(w->layout), expected[i].layout);
@@ -317,7 +317,7 @@ static void test_nv_segments(void **state)
 {
     fixture *f = *state;
     linear_weights source = make_source(LLMK_FORMAT_GGUF_Q4_0, 300, 256, 0, 0);
-    const llmk_weights_desc desc = describe(&source);
+    const llmk_weights_desc desc = linear_weights_describe(&source);
     llmk_weights *w = NULL;
     assert_int_equal(llmk_weights_create_as(f->ctx, &desc, LLMK_CLASS_NV, 128 * 50, &w), LLMK_OK);
     assert_int_equal(w->block, 16);
