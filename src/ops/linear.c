@@ -31,7 +31,8 @@ static llmk_status check(llmk_context *ctx, const void *args, bool dry, void *pr
     llmk_check_tensor(&c, "y", &a.y, LLMK_FLOATS, LLMK_OUTPUT, &p->y);
     llmk_check_rows_like(&c, "y", &p->y, "x", &p->x, n);
     llmk_check_in_place(&c, &p->y, &p->residual);
-    llmk_check_flags(&c, a.flags, 0);
+    llmk_check_flags(&c, a.flags, LLMK_LINEAR_BATCH_INVARIANT);
+    p->batch_invariant = a.flags & LLMK_LINEAR_BATCH_INVARIANT;
     return llmk_check_end(&c);
 }
 
@@ -164,6 +165,13 @@ static bool reads(const linear_problem *p, uint32_t layouts, llmk_reason *why)
     return llmk_no(why, "does not read the layout %s", llmk_layout_name(p->weights->layout));
 }
 
+bool llmk_linear_may_vary(const linear_problem *p, llmk_reason *why)
+{
+    return !p->batch_invariant ||
+           llmk_no(why, "sums in another order than what serves more rows of x: not for "
+                        "batch-invariant calls");
+}
+
 static bool cpu_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
 {
     if (!llmk_is_cpu(&ctx->caps))
@@ -196,6 +204,8 @@ static bool gemv_supports(llmk_context *ctx, const void *problem, llmk_reason *w
     const linear_problem *p = problem;
     if (p->x.nrows > GEMV_ROWS)
         return llmk_no(why, "for at most %u rows of x", GEMV_ROWS);
+    if (!llmk_linear_may_vary(p, why))
+        return false;
     const uint32_t chunk = llmk_layout_is_u4(p->weights->layout) ? 32 : 16;
     if (p->weights->groups > 1 && p->weights->group_size % chunk != 0)
         return llmk_no(why, "groups of %u weights cut its chunks of %u", p->weights->group_size,

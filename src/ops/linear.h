@@ -8,6 +8,7 @@
 typedef struct linear_problem {
     const llmk_weights *weights;
     llmk_view x, bias, residual, y;
+    bool batch_invariant; /* only variants that sum alike for every number of rows */
 } linear_problem;
 
 /* A kernel, the block of outputs that a work-group computes, and its items. */
@@ -24,6 +25,9 @@ typedef struct linear_recipe {
 llmk_status llmk_linear_run_segment(llmk_launch *launch, const linear_problem *p,
                                     const linear_recipe *r, const llmk_segment *segment);
 llmk_status llmk_linear_run(llmk_launch *launch, const linear_problem *p, const linear_recipe *r);
+
+/* Whether the call takes a variant that is for some numbers of rows only. */
+bool llmk_linear_may_vary(const linear_problem *p, llmk_reason *why);
 
 /* Whether the weights are f16 or bf16, and x too. */
 bool llmk_linear_is_half(const linear_problem *p, llmk_reason *why);

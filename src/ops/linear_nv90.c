@@ -50,7 +50,7 @@ bool llmk_linear_nv90_supports(llmk_context *ctx, const void *problem, llmk_reas
     if (!llmk_linear_is_half(p, why))
         return false;
     if (!ctx->is_trial && !llmk_variant_is_forced(ctx, "linear", "nv90")) {
-        if (m < MIN_ROWS)
+        if (m < MIN_ROWS && !p->batch_invariant)
             return llmk_no(why, "for %d rows of x and more", MIN_ROWS);
         if (!has_boxes(p))
             return llmk_no(why, "for rows of x with one stride and on 16-byte boundaries, and "

@@ -40,6 +40,7 @@ static const case_field fields[] = {
     {"rowpad", CASE_U64, 0, NULL, "bytes between rows of the weights' source"},
     {"split", CASE_U64, 0, NULL, "largest buffer of the weights, in bytes"},
     {"layout", CASE_ENUM, LLMK_CLASS_OF_DEVICE, class_names, "class of the weights' layout"},
+    {"invariant", CASE_FLAG, 0, NULL, "LLMK_LINEAR_BATCH_INVARIANT"},
 };
 
 /* A shape of one cost: f16 with every layout, other types of x with some, since each pair is a
@@ -48,6 +49,7 @@ static const case_entry entries[] = {
     /* Nothing, and next to nothing. */
     {"m=0", CASE_QUICK},
     {"n=0", CASE_QUICK},
+    {"m=5 n=67 k=520 invariant", CASE_QUICK},
     {"m=3 n=5 k=0 bias=f32 residual=f16", CASE_QUICK},
     {"n=1 k=1", CASE_QUICK},
     {"n=1 k=1 w=w8", CASE_QUICK},
@@ -168,8 +170,8 @@ static const case_entry entries[] = {
     {"n=0 k=64 w=gptq_v1 group=32", CASE_QUICK},
     {"n=8 k=0 w=awq_gemm", CASE_QUICK},
 
-    /* The layouts of NVIDIA's matrix unit on any device: formats, kinds of scale and zero, groups of
-     * one to four steps of 32, edges of blocks of 16 rows and tiles of 64 along K. */
+    /* The layouts of NVIDIA's matrix unit on any device: formats, kinds of scale and zero, groups
+     * of one to four steps of 32, edges of blocks of 16 rows and tiles of 64 along K. */
     {"n=48 k=192 w=w4 group=64 layout=nv", CASE_QUICK},
     {"m=16 n=17 k=4104 w=w4 group=128 y=f32 layout=nv", CASE_QUICK},
     {"m=9 n=1 k=192 w=w4 group=32 zeros=none y=f32 layout=nv", CASE_QUICK},
@@ -386,6 +388,7 @@ static bool prepare(case_run *run, const case_line *line, void *args_)
         return false;
     if (batch && m % batch)
         return case_refuse(run, "batch does not divide m");
+    args->flags = case_flag(line, "invariant") ? LLMK_LINEAR_BATCH_INVARIANT : 0;
     if (case_flag(line, "transposed") && batch)
         return case_refuse(run, "transposed and batch exclude each other");
     if (case_flag(line, "inplace") &&
@@ -444,9 +447,9 @@ static bool prepare_set(case_run *run, const case_line *line, void *args_, size_
     const linear_weights *w = case_kept(run);
     const llmk_weights_desc desc = linear_weights_describe(w);
     llmk_weights *weights = NULL;
-    const llmk_status status = llmk_weights_create_as(
-        case_context(run), &desc, (llmk_layout_class)case_u64(line, "layout"),
-        case_u64(line, "split"), &weights);
+    const llmk_status status = llmk_weights_create_as(case_context(run), &desc,
+                                                      (llmk_layout_class)case_u64(line, "layout"),
+                                                      case_u64(line, "split"), &weights);
     if (status == LLMK_OUT_OF_DEVICE_MEMORY)
         return case_skip(run, "weights: %s", llmk_error_message());
     if (status != LLMK_OK)
