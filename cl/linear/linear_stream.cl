@@ -4,8 +4,9 @@
 // read by the lanes that need it. docs/matrix-units.md explains it. The build chooses
 //
 //     -DX=f16 | bf16   -DW=u4_nv | s8_nv   -DFRAGMENT_MMA, and perhaps -DFRAGMENT_EMULATED
-//     -DTILES=2 -DWARPS=8 | 16   the blocks of 16 rows of W of a work-group, and the warps that share
-//                           them: each takes every WARPS-th step along K
+//     -DWARPS=8 | 16        share the rows of a work-group: each takes every WARPS-th step along K
+//     -DTILES=1 | 2         blocks of 16 rows of W in a work-group (two for sixteen plain rows of x,
+//                           which are read again for each work-group)
 //     -DSPAN=1 | 2 | 4      times 32 weights along K have one scale: groups are multiples of that;
 //                           0: a row has one scale
 //
@@ -28,14 +29,14 @@
 #define SPAN_K    (WHOLE ? STEP_K : SPAN * 32)
 #define WHOLE     (SPAN == 0) // scales are applied at the end
 #define SPANS     (WHOLE ? 1 : STEP_K / SPAN_K)
+#define MAX_TILES 2
 #define MAX_PARTS 2 // of eight rows of x
 
 // Only blocks of 32 weights come with minimums.
 #define MINIMUMS (STREAM_IS_U4 && SPAN == 1)
 
 // Sums of a warp, eight columns of so many rows: the pitch spreads them over the banks.
-#define ROWS      (16 * TILES)
-#define SUM_PITCH (ROWS + 4)
+#define SUM_PITCH(tiles) (16 * (tiles) + 4)
 
 // ---- Scales and zeros of a lane's two rows
 
@@ -93,13 +94,14 @@ LINEAR_INLINE halves_zeros zeros_of_all(const linear_t a)
 
 // ---- x
 
-// Elements k ... k+7 of the row that begins at element `row`, 0 from `end` on. Gathered: in any
-// layout and order; else K is a multiple of 8.
-LINEAR_INLINE uint4 x8(const linear_t a, ulong row, uint k, uint end, const bool gathered)
+// Elements k ... k+7 of the row that begins at element `row`, 0 from K on and where there is no such
+// row. Gathered: in any layout and order; else K is a multiple of 8.
+LINEAR_INLINE uint4 x8(const linear_t a, ulong row, bool is_row, uint k, const bool gathered)
 {
     global const ushort *x = (global const ushort *)a.x + row;
     if (!gathered)
-        return k < end ? *(global const uint4 *)(x + k) : (uint4)(0u);
+        return is_row && k < a.k ? *(global const uint4 *)(x + k) : (uint4)(0u);
+    const uint end = is_row ? a.k : 0;
 #define X_AT(i) (k + (i) < end ? (uint)x[column_of(a, k + (i)) * a.x_rows.inner] : 0u)
     return (uint4)(X_AT(0) | X_AT(1) << 16, X_AT(2) | X_AT(3) << 16, X_AT(4) | X_AT(5) << 16,
                    X_AT(6) | X_AT(7) << 16);
@@ -198,13 +200,14 @@ LINEAR_INLINE void end_span(const linear_t a, tile_t *t, groups_t g, uint span, 
 
 // The 32 weights along K of load i that begin with its `half`-th.
 LINEAR_INLINE void multiply(fragment_unit unit, tile_t *t, const bool minimums, uint i, uint half_k,
-                            const uint parts, uint x[MAX_PARTS][4], float x_sum[MAX_PARTS][4])
+                            const uint tiles, const uint parts, uint x[MAX_PARTS][4],
+                            float x_sum[MAX_PARTS][4])
 {
     const uint ones[4] = {HALVES_ONE, HALVES_ONE, HALVES_ONE, HALVES_ONE};
     FRAGMENT_UNROLL
     for (uint j = 0; j < 2; j++) {
         FRAGMENT_UNROLL
-        for (uint n = 0; n < TILES; n++) {
+        for (uint n = 0; n < tiles; n++) {
             uint w[4];
             if (STREAM_IS_U4)
                 u4_operands(t[n].w[i][2 * half_k + j], t[n].zero, w);
@@ -222,26 +225,26 @@ LINEAR_INLINE void multiply(fragment_unit unit, tile_t *t, const bool minimums, 
     }
 }
 
-// A work-group's outputs: TILES blocks of 16 rows of W by 8 `parts` rows of x. Beyond the edges the
+// A work-group's outputs: `tiles` blocks of 16 rows of W by 8 `parts` rows of x. Beyond the edges the
 // last block is computed again, from x that is 0, and not stored.
 LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sums, const ulong m0,
-                          const uint parts, const bool plain, const bool gathered)
+                          const uint tiles, const uint parts, const bool plain, const bool gathered)
 {
     const uint g = unit.lane / 4, q = unit.lane % 4;
-    const uint first_block = (uint)get_group_id(0) * TILES, last_block = (a.n - 1) / 16;
-    tile_t t[TILES];
+    const uint first_block = (uint)get_group_id(0) * tiles, last_block = (a.n - 1) / 16;
+    tile_t t[MAX_TILES];
     ulong x_row[MAX_PARTS];
-    uint x_end[MAX_PARTS];
+    bool is_row[MAX_PARTS];
     float x_sum[MAX_PARTS][4];
     FRAGMENT_UNROLL
     for (uint p = 0; p < parts; p++) {
         const ulong m = m0 + p * 8 + g;
         x_row[p] = row_begin(a.x_rows, min(m, a.m - 1));
-        x_end[p] = m < a.m ? a.k : 0;
+        is_row[p] = m < a.m;
     }
     const groups_t groups = groups_of(a, plain);
     FRAGMENT_UNROLL
-    for (uint n = 0; n < TILES; n++) {
+    for (uint n = 0; n < tiles; n++) {
         find_tile(a, &t[n], groups, min(first_block + n, last_block), unit.lane);
         clear(t[n].sum, parts);
         clear(t[n].total, parts);
@@ -250,7 +253,7 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
     const uint steps = (a.k + STEP_K - 1) / STEP_K, turns = FRAGMENT_TURNS(steps, WARPS);
     for (uint step = unit.wave; step < turns; step += WARPS) {
         FRAGMENT_UNROLL
-        for (uint n = 0; n < TILES; n++)
+        for (uint n = 0; n < tiles; n++)
             load_step(&t[n], groups, min(step, steps - 1));
         FRAGMENT_UNROLL
         for (uint h = 0; h < STEP_K / 32; h++) {
@@ -258,7 +261,7 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
             uint x[MAX_PARTS][4];
             FRAGMENT_UNROLL
             for (uint p = 0; p < parts; p++) {
-                const uint4 v = x8(a, x_row[p], k, x_end[p], gathered);
+                const uint4 v = x8(a, x_row[p], is_row[p], k, gathered);
                 x[p][0] = v.x;
                 x[p][1] = v.y;
                 x[p][2] = v.z;
@@ -267,40 +270,41 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
             if (!WHOLE && h * 32 % SPAN_K == 0) {
                 clear(x_sum, parts);
                 FRAGMENT_UNROLL
-                for (uint n = 0; n < TILES; n++)
+                for (uint n = 0; n < tiles; n++)
                     begin_span(&t[n], groups, span, parts);
             }
-            multiply(unit, t, groups.minimums, h * 32 / LOAD_K, h % (LOAD_K / 32), parts, x,
-                     x_sum);
+            multiply(unit, t, groups.minimums, h * 32 / LOAD_K, h % (LOAD_K / 32), tiles,
+                     parts, x, x_sum);
             if (!WHOLE && (h + 1) * 32 % SPAN_K == 0) {
                 FRAGMENT_UNROLL
-                for (uint n = 0; n < TILES; n++)
+                for (uint n = 0; n < tiles; n++)
                     end_span(a, &t[n], groups, span, parts, x_sum);
             }
         }
     }
 
+    const uint rows = 16 * tiles;
     // The warps' sums meet in local memory, eight columns at a time, and are added in their order.
     FRAGMENT_UNROLL
     for (uint p = 0; p < parts; p++) {
         if (p > 0)
             barrier(CLK_LOCAL_MEM_FENCE);
         FRAGMENT_UNROLL
-        for (uint n = 0; n < TILES; n++) {
+        for (uint n = 0; n < tiles; n++) {
             FRAGMENT_UNROLL
             for (uint e = 0; e < 4; e++)
-                sums[(unit.wave * 8 + mma_column(unit, e)) * SUM_PITCH + n * 16 + mma_row(unit, e)] =
+                sums[(unit.wave * 8 + mma_column(unit, e)) * SUM_PITCH(tiles) + n * 16 + mma_row(unit, e)] =
                     WHOLE ? t[n].sum[p][e] : t[n].total[p][e];
         }
-        const uint o = (uint)get_local_id(0), row = first_block * 16 + o % ROWS;
-        const ulong m = m0 + p * 8 + o / ROWS;
-        const bool stored = o < 8 * ROWS && row < a.n && m < a.m;
+        const uint o = (uint)get_local_id(0), row = first_block * 16 + o % rows;
+        const ulong m = m0 + p * 8 + o / rows;
+        const bool stored = o < 8 * rows && row < a.n && m < a.m;
         const float scale = WHOLE && stored ? nv_scale_at(a, row, 0).x : 1.0f;
         barrier(CLK_LOCAL_MEM_FENCE);
         if (stored) {
             float sum = 0.0f;
             for (uint w = 0; w < WARPS; w++)
-                sum += sums[(w * 8 + o / ROWS) * SUM_PITCH + o % ROWS];
+                sum += sums[(w * 8 + o / rows) * SUM_PITCH(tiles) + o % rows];
             finish(a, m, row, WHOLE ? sum * scale : sum);
         }
     }
@@ -312,30 +316,35 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
 #else
 #define RESIDENT(count)
 #endif
-#if WARPS == 8 && (SPAN == 0 || (SPAN == 4 && FRAGMENT_IS_F16))
-#define PLAIN_8 RESIDENT(4)
-#elif WARPS == 8
+#if WARPS == 8 && (SPAN == 0 || SPAN == 4)
 #define PLAIN_8 RESIDENT(3)
 #else
 #define PLAIN_8 RESIDENT(2)
 #endif
-#define PLAIN_16  RESIDENT(2)
-#define AFFINE_8  RESIDENT(2)
+#if WARPS == 8
+#define PLAIN_16 RESIDENT(2)
+#else
+#define PLAIN_16 RESIDENT(1)
+#endif
+#if WARPS == 8 && SPAN != 1
+#define AFFINE_16 RESIDENT(2)
+#else
 #define AFFINE_16 RESIDENT(1)
+#endif
 
-#define STREAM(name, bound, parts, plain, gathered)                                                \
+#define STREAM(name, bound, tiles, parts, plain, gathered)                                         \
     kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) bound void name(LINEAR_PARAMETERS)   \
     {                                                                                              \
-        local float sums[WARPS * 8 * SUM_PITCH];                                                   \
+        local float sums[WARPS * 8 * SUM_PITCH(tiles)];                                            \
         FRAGMENT_UNIT(unit, WARPS);                                                                \
         const linear_t a = LINEAR_ARGUMENTS;                                                       \
-        stream(a, unit, sums, m_first, parts, plain, gathered);                                    \
+        stream(a, unit, sums, m_first, tiles, parts, plain, gathered);                             \
     }
 
 // By rows of x, eight or sixteen.
-STREAM(linear_stream_8, PLAIN_8, 1, true, false)
-STREAM(linear_stream_16, PLAIN_16, 2, true, false)
-STREAM(linear_stream_8_affine, AFFINE_8, 1, false, false)
-STREAM(linear_stream_16_affine, AFFINE_16, 2, false, false)
-STREAM(linear_stream_8_gathered, AFFINE_8, 1, false, true)
-STREAM(linear_stream_16_gathered, AFFINE_16, 2, false, true)
+STREAM(linear_stream_8, PLAIN_8, TILES, 1, true, false)
+STREAM(linear_stream_16, PLAIN_16, 2, 2, true, false)
+STREAM(linear_stream_8_affine, RESIDENT(2), TILES, 1, false, false)
+STREAM(linear_stream_16_affine, AFFINE_16, TILES, 2, false, false)
+STREAM(linear_stream_8_gathered, RESIDENT(2), TILES, 1, false, true)
+STREAM(linear_stream_16_gathered, AFFINE_16, TILES, 2, false, true)

@@ -17,8 +17,10 @@ typedef struct shape {
     uint32_t local_bytes;    /* the sums of eight rows of x */
 } shape;
 
+#define PLAIN_16_COLUMNS 32u /* of sixteen plain rows of x, in either */
+
 static const shape large = {" -DTILES=2 -DWARPS=8", 8, 32, 8 * 8 * 36 * 4};
-static const shape small = {" -DTILES=1 -DWARPS=16", 16, 16, 16 * 8 * 20 * 4};
+static const shape small = {" -DTILES=1 -DWARPS=16", 16, 16, 16 * 8 * 36 * 4};
 
 /* Where there are few work-groups for a compute unit, smaller ones with more warps. Depends on the
  * weights and the device alone, so that a row of x gives the same bits whatever its neighbours. */
@@ -87,6 +89,7 @@ static llmk_status launch_stream(llmk_launch *launch, const linear_problem *p, c
     const bool gathered = w->order || !p->x.unit || p->x.align < 16 || w->k % 8 != 0;
     const bool narrow = w->scale_kind == LLMK_SCALE_F16 || w->scale_kind == LLMK_SCALE_BF16;
     const bool affine = w->has_zeros || (w->groups > 1 && !narrow);
+    const bool plain_16 = !eight && !gathered && !affine;
     char defines[96];
     llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype),
               w->layout == LLMK_LAYOUT_U4_NV ? " -DW=u4_nv" : " -DW=s8_nv", s->defines,
@@ -95,7 +98,7 @@ static llmk_status launch_stream(llmk_launch *launch, const linear_problem *p, c
                              .defines = defines,
                              .kernel = kernels[eight][gathered ? 2 : affine],
                              .rows = eight ? 8 : 16,
-                             .columns = s->columns,
+                             .columns = plain_16 ? PLAIN_16_COLUMNS : s->columns,
                              .local = {(size_t)s->warps * WARP, 1, 1}};
     return llmk_linear_run(launch, p, &r);
 }
