@@ -48,9 +48,9 @@ static cl_int read_rows(cl_command_queue queue, cl_mem buffer, size_t start, uin
                                    NULL, NULL);
     /* Row by row: drivers differ in which rectangles they refuse. */
     for (uint64_t r = 0; r < rows; r++) {
-        const cl_int err = clEnqueueReadBuffer(queue, buffer, r + 1 == rows,
-                                               start + (size_t)(r * pitch), (size_t)bytes,
-                                               to + r * bytes, 0, NULL, NULL);
+        const cl_int err =
+            clEnqueueReadBuffer(queue, buffer, r + 1 == rows, start + (size_t)(r * pitch),
+                                (size_t)bytes, to + r * bytes, 0, NULL, NULL);
         if (err != CL_SUCCESS) {
             clFinish(queue); /* `to` may be freed now */
             return err;
@@ -83,9 +83,9 @@ static llmk_status take(const upload *u, const weights_table *t, uint64_t first,
     }
     out->at = s->bytes;
     out->pitch = bytes;
-    const cl_int err = read_rows(u->queue, t->source.buffer,
-                                 (size_t)(t->source.offset + first * t->pitch + from), rows, bytes,
-                                 t->pitch, s->bytes);
+    const cl_int err =
+        read_rows(u->queue, t->source.buffer, (size_t)(t->source.offset + first * t->pitch + from),
+                  rows, bytes, t->pitch, s->bytes);
     return err == CL_SUCCESS ? LLMK_OK : llmk_fail_cl(u->w->ctx, err, "reading a source buffer");
 }
 

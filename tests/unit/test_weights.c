@@ -182,7 +182,8 @@ static void test_bits(void **state)
     }
 }
 
-/* ---- The layouts of NVIDIA's matrix unit, by positions worked out by hand from the drawings ---- */
+/* ---- The layouts of NVIDIA's matrix unit, by positions worked out by hand from the drawings ----
+ */
 
 static llmk_weights *create_nv(fixture *f, const llmk_weights_desc *desc)
 {
@@ -207,9 +208,9 @@ static void test_nv_u4(void **state)
     static const struct {
         unsigned row, k, byte, shift;
     } at[] = {
-        {0, 0, 0, 0},     {0, 1, 2, 0},    {0, 2, 1, 0},   {0, 3, 3, 0},     {8, 0, 0, 4},
-        {8, 3, 3, 4},     {0, 4, 4, 0},    {0, 8, 16, 0},  {0, 32, 8, 0},    {1, 0, 64, 0},
-        {5, 45, 350, 0},  {15, 63, 511, 4}, {3, 64, 704, 0}, {13, 100, 844, 4},
+        {0, 0, 0, 0},    {0, 1, 2, 0},     {0, 2, 1, 0},    {0, 3, 3, 0},      {8, 0, 0, 4},
+        {8, 3, 3, 4},    {0, 4, 4, 0},     {0, 8, 16, 0},   {0, 32, 8, 0},     {1, 0, 64, 0},
+        {5, 45, 350, 0}, {15, 63, 511, 4}, {3, 64, 704, 0}, {13, 100, 844, 4},
     };
     static const unsigned place[N] = {0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15};
     float scales[N][G], held_scales[G][N];
@@ -251,8 +252,8 @@ static void test_nv_s8(void **state)
     enum { N = 16, K = 64 };
     static const struct {
         unsigned row, k, byte;
-    } at[] = {{0, 0, 0},    {0, 7, 7},     {8, 0, 8},    {0, 9, 17},
-              {2, 0, 128},  {15, 31, 511}, {5, 40, 848}, {13, 63, 895}};
+    } at[] = {{0, 0, 0},   {0, 7, 7},     {8, 0, 8},    {0, 9, 17},
+              {2, 0, 128}, {15, 31, 511}, {5, 40, 848}, {13, 63, 895}};
     float scales[N] = {0};
     uint8_t held[N * K];
     for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
@@ -385,7 +386,8 @@ static void test_segments(void **state)
         llmk_weights *whole = create(f, &desc), *parts = NULL;
         const uint64_t limit = whole->pitch * 70;
         assert_int_equal(whole->segment_count, 1);
-        assert_int_equal(llmk_weights_create_as(f->ctx, &desc, LLMK_CLASS_PORTABLE, limit, &parts), LLMK_OK);
+        assert_int_equal(llmk_weights_create_as(f->ctx, &desc, LLMK_CLASS_PORTABLE, limit, &parts),
+                         LLMK_OK);
         assert_int_equal(parts->segment_count, 5); /* 64 rows each, whole tiles */
         uint64_t next = 0;
         for (size_t s = 0; s < parts->segment_count; s++) {
@@ -396,9 +398,9 @@ static void test_segments(void **state)
         assert_int_equal(next, 300);
         assert_same_weights(f, whole, parts);
         llmk_weights_free(parts);
-        assert_int_equal(llmk_weights_create_as(f->ctx, &desc, LLMK_CLASS_PORTABLE,
-                                                whole->pitch - 1, &parts),
-                         LLMK_OUT_OF_DEVICE_MEMORY);
+        assert_int_equal(
+            llmk_weights_create_as(f->ctx, &desc, LLMK_CLASS_PORTABLE, whole->pitch - 1, &parts),
+            LLMK_OUT_OF_DEVICE_MEMORY);
         assert_null(parts);
         llmk_weights_free(whole);
         free_source(&source);
