@@ -267,11 +267,11 @@ static llmk_status plan_order(llmk_context *ctx, const llmk_weights_desc *d,
     llmk_status status = LLMK_OK;
     if ((d->g_idx.host || d->g_idx.buffer) && d->k > 0) {
         g_idx = malloc((size_t)d->k * sizeof *g_idx);
-        status = g_idx ? weights_read_words(ctx, &d->g_idx, d->k, g_idx)
+        status = g_idx ? llmk_weights_read_words(ctx, &d->g_idx, d->k, g_idx)
                        : llmk_fail(LLMK_OUT_OF_MEMORY, "weights: no memory for g_idx");
     }
     if (status == LLMK_OK)
-        status = weights_order_make(g_idx, d->k, w->group_size, w->groups, order);
+        status = llmk_weights_order_make(g_idx, d->k, w->group_size, w->groups, order);
     free(g_idx);
     if (status != LLMK_OK)
         return status;
@@ -279,11 +279,11 @@ static llmk_status plan_order(llmk_context *ctx, const llmk_weights_desc *d,
     w->group_size = order->group_size;
     w->groups = order->groups;
     w->layout = layout_in(layouts, w);
-    w->block = weights_layout_of(w->layout)->block;
-    w->pitch = w->block * weights_pitch(w->layout, w->depth);
-    w->scale_pitch = w->block * weights_scale_pitch(w->scale_kind, w->groups);
+    w->block = llmk_weights_layout_of(w->layout)->block;
+    w->pitch = w->block * llmk_weights_pitch(w->layout, w->depth);
+    w->scale_pitch = w->block * llmk_weights_scale_pitch(w->scale_kind, w->groups);
     w->zero_pitch = !w->has_zeros                  ? 0
-                    : w->block == 1                ? weights_zero_row(w)
+                    : w->block == 1                ? llmk_weights_zero_row(w)
                     : llmk_layout_is_u4(w->layout) ? w->groups * (uint64_t)(w->block / 2)
                                                    : w->groups * (uint64_t)w->block;
     if (__builtin_mul_overflow(blocks_of(w, d->n), w->pitch + w->scale_pitch + w->zero_pitch,
@@ -301,7 +301,7 @@ static llmk_status describe(llmk_context *ctx, const llmk_weights_desc *desc,
                             llmk_layout_class layouts, llmk_weights *w, weights_plan *p,
                             weights_order *order)
 {
-    const weights_format *f = weights_format_of(desc->format);
+    const weights_format *f = llmk_weights_format_of(desc->format);
     if (!f)
         return llmk_fail(LLMK_INVALID_ARGUMENT, "weights: format is %d, no weight format",
                          (int)desc->format);
@@ -409,7 +409,7 @@ static llmk_status create(llmk_context *ctx, const llmk_weights *shape, const we
     if (status == LLMK_OK)
         status = make_segments(w, rows);
     if (status == LLMK_OK)
-        status = weights_upload(w, plan, order);
+        status = llmk_weights_upload(w, plan, order);
     if (status == LLMK_OK)
         *out = w;
     else
@@ -445,13 +445,13 @@ llmk_status llmk_weights_create_as(llmk_context *ctx, const llmk_weights_desc *d
     llmk_status status = describe(ctx, &d, layouts, &shape, &plan, &order);
     if (status == LLMK_OK && shape.block > 1 && widest_of(&shape) > max_buffer) {
         /* Not even one block fits; a row may. */
-        weights_order_free(&order);
+        llmk_weights_order_free(&order);
         shape = (llmk_weights){0};
         status = describe(ctx, &d, LLMK_CLASS_PORTABLE, &shape, &plan, &order);
     }
     if (status == LLMK_OK)
         status = create(ctx, &shape, &plan, &order, max_buffer, out);
-    weights_order_free(&order);
+    llmk_weights_order_free(&order);
     return status;
 }
 
