@@ -71,7 +71,7 @@ find_missing() {
     need opencl-headers "OpenCL headers" have_header CL/cl.h
     need ocl-icd-opencl-dev "OpenCL loader" have_pkg OpenCL
     need pocl-opencl-icd "OpenCL driver for the CPU" have_cpu_driver
-    need libjansson-dev "reads tuning files" have_pkg jansson
+    need libjansson-dev "JSON of the tools: safetensors, benchmark results" have_pkg jansson
     if [ "$preset" != release ]; then
         need libcmocka-dev "unit tests" have_pkg cmocka
     fi

@@ -1,5 +1,5 @@
 /*
- * case.h - one description of a problem for tests, benchmark, tuner and demo.
+ * case.h - one description of a problem for tests, llmk-bench and llmk-info.
  *
  * A case is an operator and a line of text, "rmsnorm rows=5 h=111 x=bf16 w=f32"; the text is what
  * the tables hold, what the command line takes and what a failure prints. An operator's case file
