@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#if LLMK_HAVE_ZSTD
+#ifdef LLMK_HAVE_ZSTD
 #include <zstd.h>
 #endif
 
@@ -217,7 +217,7 @@ bool llmk_image_comes_first(const llmk_context *ctx, const char *file, const cha
 llmk_status llmk_image_unpack(const llmk_image *image, unsigned char **data, size_t *size)
 {
     *data = NULL;
-#if LLMK_HAVE_ZSTD
+#ifdef LLMK_HAVE_ZSTD
     const unsigned long long n = ZSTD_getFrameContentSize(image->file->data, image->file->size);
     if (n > MAX_IMAGE_BYTES) /* the codes of errors are larger still */
         return llmk_fail(LLMK_CORRUPT_DATA, "image %s is damaged: no zstd frame",
@@ -236,6 +236,7 @@ llmk_status llmk_image_unpack(const llmk_image *image, unsigned char **data, siz
     *data = bytes;
     return LLMK_OK;
 #else
+    *size = 0;
     return llmk_fail(LLMK_INTERNAL, "this library was built without zstd: image %s cannot be read",
                      image->file->name);
 #endif
@@ -256,7 +257,7 @@ static llmk_image_info describe(const llmk_embedded_file *file)
             continue;
         info.kind = targets[i].kind;
         info.target = targets[i].name;
-#if LLMK_HAVE_ZSTD
+#ifdef LLMK_HAVE_ZSTD
         info.unpacked_bytes = ZSTD_getFrameContentSize(file->data, file->size);
 #endif
     }
