@@ -481,16 +481,16 @@ void llmk_weights_free(llmk_weights *weights)
 
 llmk_status llmk_weights_get_info(const llmk_weights *weights, llmk_weights_info *info)
 {
-    if (!weights || !info || info->struct_size != sizeof *info)
-        return llmk_fail(LLMK_INVALID_ARGUMENT,
-                         "llmk_weights_get_info: weights or info is NULL, or info's struct_size is "
-                         "not %zu (LLMK_INIT)",
-                         sizeof *info);
-    info->format = weights->format;
-    info->layout = llmk_layout_name(weights->layout);
-    info->n = weights->n;
-    info->k = weights->k;
-    info->group_size = weights->described_group;
-    info->device_bytes = weights->device_bytes;
+    if (!weights || !info)
+        return llmk_fail(LLMK_INVALID_ARGUMENT, "llmk_weights_get_info: %s is NULL",
+                         weights ? "info" : "weights");
+    LLMK_TRY(llmk_check_info("llmk_weights_get_info", info->struct_size, sizeof *info));
+    const llmk_weights_info full = {.format = weights->format,
+                                    .layout = llmk_layout_name(weights->layout),
+                                    .n = weights->n,
+                                    .k = weights->k,
+                                    .group_size = weights->described_group,
+                                    .device_bytes = weights->device_bytes};
+    llmk_fill_info(info, info->struct_size, &full, sizeof full);
     return LLMK_OK;
 }
