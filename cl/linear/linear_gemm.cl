@@ -53,7 +53,7 @@ kernel __attribute__((reqd_work_group_size(16, 8, 1))) void linear_gemm(LINEAR_P
         put_column((local float *)x_tile + half_k * PITCH + line, xv);
         put_column((local float *)w_tile + half_k * PITCH + line, wv);
         barrier(CLK_LOCAL_MEM_FENCE);
-        float4 part[8]; // a sum of its own for each tile: docs/numerics.md
+        float4 part[8]; // a sum of its own for each tile: docs/numerics-linear.md
 #pragma unroll
         for (uint i = 0; i < 8; i++)
             part[i] = 0.0f;
