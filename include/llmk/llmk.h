@@ -32,8 +32,8 @@
  *   legal choice (eps), a flag says that it is meant. A caller's struct may be of an older version
  *   (what it lacks is zero) or of a newer one, up to twice as long: what this version does not know
  *   must be zero, else LLMK_UNSUPPORTED. Any other struct_size is LLMK_INVALID_ARGUMENT, and
- *   nothing behind it is read. Structs that the library fills in begin with it too: fields are
- *   filled as far as it reaches, and those that a newer caller has beyond them are zero.
+ *   nothing behind it is read. Structs for the library to fill that begin with it are filled as far
+ *   as it reaches, and what a newer caller has beyond this version's fields becomes zero.
  * - All arguments are checked before anything is enqueued. A call that returns an error has written
  *   nothing. llmk_error_message() names the argument, what it was and what was expected.
  * - Tensors may have any strides; operators are fastest where the innermost stride is 1 and rows

@@ -21,7 +21,7 @@
 #define BLOB_MAGIC        0x314b4d4cu /* "LMK1" */
 #define MAX_BLOB_BYTES    (256u << 20)
 #define MAX_KEY_BYTES     65536u
-#define MAX_TEMPORARY_AGE (24 * 60 * 60) /* seconds */
+#define MAX_TEMPORARY_AGE INT64_C(86400) /* seconds */
 
 typedef struct blob_header {
     uint32_t magic;

@@ -209,6 +209,7 @@ bool llmk_image_comes_first(const llmk_context *ctx, const char *file, const cha
 {
     llmk_image images[LLMK_MAX_IMAGES];
     size_t count;
+    images[0].file = NULL;
     return llmk_images_of(ctx, file, defines, images, &count) == LLMK_OK && images[0].file;
 }
 

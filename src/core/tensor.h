@@ -62,8 +62,9 @@ typedef struct llmk_checker {
 llmk_checker llmk_check_begin(llmk_context *ctx, const char *op, bool dry);
 
 /* Copies the caller's args, of any version, to `local` of `size` bytes; `minimum` is the size of
- * the struct's first version. Reads at most 2 * size bytes. Not a checker's step, since everything
- * else needs its result. */
+ * the struct's first version
+ * (the offset of what was added first, once there is such). Reads at most 2 * size bytes. Not a
+ * checker's step, since everything else needs its result. */
 llmk_status llmk_take_args(const char *op, const void *args, size_t minimum, size_t size,
                            void *local);
 
