@@ -186,7 +186,7 @@ static bool gemv_supports(llmk_context *ctx, const void *problem, llmk_reason *w
     const linear_problem *p = problem;
     if (p->x.nrows > GEMV_ROWS)
         return llmk_no(why, "for at most %u rows of x", GEMV_ROWS);
-    const uint32_t chunk = llmk_layout_is_u4(p->weights->layout) ? 32 : 16;
+    const uint32_t chunk = p->weights->layout == LLMK_LAYOUT_U4_PORTABLE ? 32 : 16;
     if (p->weights->groups > 1 && p->weights->group_size % chunk != 0)
         return llmk_no(why, "groups of %u weights cut its chunks of %u", p->weights->group_size,
                        chunk);
