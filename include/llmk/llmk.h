@@ -206,10 +206,10 @@ typedef struct llmk_device_info {
     uint32_t compute_units;
     uint32_t clock_mhz;
     uint64_t global_bytes;
-    uint64_t max_alloc_bytes; /* largest single buffer */
-    uint64_t local_bytes;     /* local memory of a work-group, as kernels may use it */
-    uint64_t cache_bytes;     /* last-level cache as reported; 0 unknown */
-    uint32_t max_work_group;
+    uint64_t max_alloc_bytes;    /* largest single buffer */
+    uint64_t local_bytes;        /* local memory of a work-group, as kernels may use it */
+    uint64_t cache_bytes;        /* last-level cache as reported; 0 unknown */
+    uint32_t max_work_group;     /* items that the library launches at most */
     uint32_t compute_capability; /* NVIDIA: 10 * major + minor; else 0 */
     uint32_t subgroup_size;      /* probed; 0: none or not probed (llmk_device_list) */
     bool fp16;                   /* probed: half arithmetic compiles; false where not probed */
@@ -745,6 +745,12 @@ LLMK_API llmk_status llmk_weights_get_info(const llmk_weights *weights, llmk_wei
  * Linear layers
  * --------------------------------------------------------------------------------------------- */
 
+/* A row of y has the same bits whatever M is and whatever the other rows are, for the same weights
+ * and x of the same type, strides and alignment: one variant and one order of summation serve every
+ * M. Without it kernels are chosen by M; results then are the same from call to call, but not from
+ * one M to another. What it costs is in docs/numerics-linear.md. */
+#define LLMK_LINEAR_BATCH_INVARIANT UINT32_C(1)
+
 /*     y[m, n] = sum_k x[m, k] W[n, k] + bias[n] + residual[m, n]
  *
  * accumulated in f32 and rounded once. Leading dimensions of x are folded into M. */
@@ -755,7 +761,7 @@ typedef struct llmk_linear_args {
     llmk_tensor bias;     /* [N], any of the three; absent: 0 */
     llmk_tensor residual; /* [..., N], any of the three; absent: 0 */
     llmk_tensor y;        /* out: [..., N], any of the three. In place over residual allowed */
-    uint32_t flags;       /* none yet: 0 */
+    uint32_t flags;       /* LLMK_LINEAR_* */
 } llmk_linear_args;
 
 /* Errors: as llmk_rmsnorm. */

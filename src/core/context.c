@@ -37,7 +37,8 @@ static llmk_status copy_text(const char *text, char **out)
 
 static llmk_status read_environment(llmk_context *ctx, const llmk_context_options *options)
 {
-    LLMK_TRY(copy_text(env_or("LLMK_VARIANT", options->variant), &ctx->forced_variants));
+    const char *variant = env_or("LLMK_VARIANT", NULL);
+    LLMK_TRY(copy_text(variant ? variant : options->variant, &ctx->forced_variants));
     LLMK_TRY(copy_text(env_or("LLMK_IMAGE", NULL), &ctx->forced_image));
     if (ctx->forced_image && !llmk_image_word(ctx->forced_image))
         return llmk_fail(LLMK_INVALID_ARGUMENT,
@@ -50,7 +51,8 @@ static llmk_status read_environment(llmk_context *ctx, const llmk_context_option
     if (subgroup && !ctx->forced_subgroup)
         return llmk_fail(LLMK_INVALID_ARGUMENT, "LLMK_SUBGROUP is \"%s\"; expected 16, 32 or 64",
                          subgroup);
-    return llmk_check_forced_variants(ctx->forced_variants);
+    return llmk_check_forced_variants(
+        ctx->forced_variants, variant ? "LLMK_VARIANT" : "llmk_context_create: options.variant");
 }
 
 static llmk_status attach(llmk_context *ctx, cl_device_id device, cl_context cl)
@@ -128,6 +130,7 @@ static llmk_status create(const llmk_context_options *given, bool is_trial, llmk
     atomic_init(&ctx->subgroup_size, -1);
     atomic_init(&ctx->fp16, -1);
     atomic_init(&ctx->inline_ptx, -1);
+    atomic_init(&ctx->wgmma, -1);
     pthread_mutex_init(&ctx->trial_lock, NULL);
     pthread_mutex_init(&ctx->profiler_lock, NULL);
     llmk_log_init(&ctx->log, &options);

@@ -16,6 +16,8 @@
 #define CL_DEVICE_SUB_GROUP_SIZES_INTEL 0x4108
 #endif
 
+#define AMD_MAX_WORK_GROUP 256
+
 static void read_string(cl_device_id device, cl_device_info what, char *out, size_t size)
 {
     char text[1024] = "";
@@ -119,6 +121,9 @@ llmk_status llmk_caps_read(cl_device_id device, llmk_caps *caps)
     size_t group = 0;
     clGetDeviceInfo(device, CL_DEVICE_MAX_WORK_GROUP_SIZE, sizeof group, &group, NULL);
     caps->max_work_group = (uint32_t)group;
+    /* AMD's compilers build kernels that require no size for work-groups of up to 256. */
+    if (caps->vendor == LLMK_VENDOR_AMD && !llmk_is_cpu(caps) && group > AMD_MAX_WORK_GROUP)
+        caps->max_work_group = AMD_MAX_WORK_GROUP;
     caps->global_bytes = read_u64(device, CL_DEVICE_GLOBAL_MEM_SIZE);
     caps->max_alloc_bytes = read_u64(device, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
     caps->local_bytes = read_u64(device, CL_DEVICE_LOCAL_MEM_SIZE);

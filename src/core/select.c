@@ -63,13 +63,13 @@ static const llmk_variant *find_variant(const llmk_operator *op, const char *nam
     return NULL;
 }
 
-llmk_status llmk_check_forced_variants(const char *text)
+llmk_status llmk_check_forced_variants(const char *text, const char *from)
 {
     char op_name[64], name[64];
     while (text && *text) {
         if (!next_pair(&text, op_name, name))
             return llmk_fail(LLMK_INVALID_ARGUMENT,
-                             "LLMK_VARIANT: \"%s\" is not of the form OP:NAME[,OP:NAME...]", text);
+                             "%s: \"%s\" is not of the form OP:NAME[,OP:NAME...]", from, text);
         const llmk_operator *op = NULL;
         bool has_it = false; /* "*" is every operator that has the variant */
         for (size_t i = 0; i < LLMK_COUNT(operators); i++) {
@@ -80,11 +80,11 @@ llmk_status llmk_check_forced_variants(const char *text)
         if (strcmp(op_name, "*") == 0) {
             if (has_it)
                 continue;
-            return llmk_fail(LLMK_INVALID_ARGUMENT,
-                             "LLMK_VARIANT: no operator has a variant \"%s\"", name);
+            return llmk_fail(LLMK_INVALID_ARGUMENT, "%s: no operator has a variant \"%s\"", from,
+                             name);
         }
         if (!op)
-            return llmk_fail(LLMK_INVALID_ARGUMENT, "LLMK_VARIANT: there is no operator \"%s\"",
+            return llmk_fail(LLMK_INVALID_ARGUMENT, "%s: there is no operator \"%s\"", from,
                              op_name);
         if (!find_variant(op, name)) {
             char known[256] = "";
@@ -92,7 +92,7 @@ llmk_status llmk_check_forced_variants(const char *text)
                 n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "",
                                       op->variants[i].name);
             return llmk_fail(LLMK_INVALID_ARGUMENT,
-                             "LLMK_VARIANT: operator %s has no variant \"%s\"; it has %s", op_name,
+                             "%s: operator %s has no variant \"%s\"; it has %s", from, op_name,
                              name, known);
         }
     }
@@ -110,11 +110,11 @@ static const llmk_variant *forced_variant(const llmk_context *ctx, const llmk_op
 
 bool llmk_variant_is_forced(const llmk_context *ctx, const char *op, const char *name)
 {
-    char op_name[64], forced[64];
-    for (const char *text = ctx->forced_variants; text && next_pair(&text, op_name, forced);)
-        if (strcmp(op_name, op) == 0)
-            return strcmp(forced, name) == 0;
-    return false;
+    const llmk_variant *forced = NULL;
+    for (size_t i = 0; i < LLMK_COUNT(operators); i++)
+        if (strcmp(operators[i]->name, op) == 0)
+            forced = forced_variant(ctx, operators[i]);
+    return forced && strcmp(forced->name, name) == 0;
 }
 
 /* ---- Verdicts ---- */

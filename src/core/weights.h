@@ -30,8 +30,7 @@ typedef enum llmk_layout {
 #define LLMK_LAYOUTS_K_QUANTS                                                                      \
     (LLMK_LAYOUT_BIT(LLMK_LAYOUT_Q4_K_PORTABLE) | LLMK_LAYOUT_BIT(LLMK_LAYOUT_Q6_K_PORTABLE))
 
-#define LLMK_LAYOUTS_NV                                                                            \
-    (LLMK_LAYOUT_BIT(LLMK_LAYOUT_U4_NV) | LLMK_LAYOUT_BIT(LLMK_LAYOUT_S8_NV))
+#define LLMK_LAYOUTS_NV (LLMK_LAYOUT_BIT(LLMK_LAYOUT_U4_NV) | LLMK_LAYOUT_BIT(LLMK_LAYOUT_S8_NV))
 
 static inline bool llmk_layout_is_u4(llmk_layout layout)
 {

@@ -59,7 +59,7 @@ bool llmk_new_file_close(llmk_new_file *w, bool ok, const char *path,
     if (ok && w->failure)
         ok = llmk_format_fail(error, error_size, "%s cannot be written: %s.", w->temporary,
                               strerror(w->failure));
-    ok = ok && verify(w->temporary, error, error_size);
+    ok = ok && (!verify || verify(w->temporary, error, error_size));
     if (ok && rename(w->temporary, path) != 0)
         ok = llmk_format_fail(error, error_size, "%s cannot be renamed to %s: %s.", w->temporary,
                               path, strerror(errno));

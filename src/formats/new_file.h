@@ -18,8 +18,8 @@ typedef struct llmk_new_file {
 
 bool llmk_new_file_open(llmk_new_file *file, const char *path, char *error, size_t error_size);
 void llmk_new_file_put(llmk_new_file *file, const void *bytes, size_t size);
-/* To disk, read back by `verify`, renamed; or removed. `ok` is false when the caller has failed
- * (and said why). */
+/* To disk, read back by `verify` (may be NULL), renamed; or removed. `ok` is false when the caller
+ * has failed (and said why). */
 bool llmk_new_file_close(llmk_new_file *file, bool ok, const char *path,
                          bool (*verify)(const char *path, char *error, size_t error_size),
                          char *error, size_t error_size);

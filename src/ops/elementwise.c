@@ -1,7 +1,7 @@
 /* elementwise.c - grids and requirements that the row-wise and elementwise operators share. */
 #include "ops/elementwise.h"
 
-#define GPU_ITEMS 256
+#define GPU_ITEMS 128
 /* PoCL compiles a kernel anew for every local size, so a CPU gets one. */
 #define CPU_ITEMS 64
 /* The second dimension of a grid; NVIDIA's limit is 65535. */

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#define VECS          2 /* vectors of eight outputs a work-item: four 16-byte loads in flight */
+#define VECS          1 /* vectors of eight outputs a work-item */
 #define DEFAULT_LIMIT 7.0f
 #define DEFAULT_ALPHA 1.702f
 

@@ -110,7 +110,9 @@ typedef struct recipe {
 
 static recipe recipe_of(const llmk_weights *like)
 {
-    recipe r = {.format = like->format, .block = 1, .zeros = like->has_zeros,
+    recipe r = {.format = like->format,
+                .block = 1,
+                .zeros = like->has_zeros,
                 .layouts = llmk_class_of(like->layout)};
     switch (like->scale_kind) {
     case LLMK_SCALE_NONE:
@@ -236,9 +238,8 @@ static llmk_status make_weights(llmk_trial *t, const recipe *r, uint64_t n, uint
 }
 
 static llmk_status run(llmk_trial *t, llmk_dtype x, const recipe *r, llmk_dtype y, uint64_t m,
-                       uint64_t k, uint64_t group)
+                       uint64_t n, uint64_t k, uint64_t group)
 {
-    const uint64_t n = 70;
     const float *xs, *bias, *residual;
     llmk_weights *weights = NULL;
     llmk_linear_args args = LLMK_INIT(llmk_linear_args);
@@ -281,8 +282,13 @@ llmk_status llmk_linear_self_test(llmk_trial *t, llmk_dtype x, const llmk_weight
     const uint64_t whole = even || r.layouts == LLMK_CLASS_NV ? 32 : 24;
     const uint64_t group = r.format != LLMK_FORMAT_COMPRESSED_TENSORS ? 0 : whole;
     if (!r.order)
-        LLMK_TRY(run(t, x, &r, y, 8, k, 0));
+        LLMK_TRY(run(t, x, &r, y, 8, 70, k, 0));
     if (group)
-        LLMK_TRY(run(t, x, &r, y, 8, k, group));
-    return rows > 8 ? run(t, x, &r, y, rows, k, r.order ? group : 0) : t->status;
+        LLMK_TRY(run(t, x, &r, y, 8, 70, k, group));
+    if (rows <= 8)
+        return t->status;
+    if (!even && r.block == 1 &&
+        !group) /* for those that want 16-byte boundaries and N in round numbers */
+        LLMK_TRY(run(t, x, &r, y, rows, 96, 1048, 0));
+    return run(t, x, &r, y, rows, 70, k, r.order ? group : 0);
 }

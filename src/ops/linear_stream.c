@@ -5,8 +5,8 @@
 #include "ops/elementwise.h"
 #include "ops/linear.h"
 
-#define MAX_ROWS 16u
-#define WARP     32u
+#define MAX_ROWS       16u
+#define WARP           32u
 #define EMULATOR_BYTES (5u << 10) /* of local memory, for a warp */
 /* The kernel divides spans by those of a group, by a multiplication that is right so far. */
 #define MAX_DEPTH ((uint64_t)1 << 20)
@@ -39,13 +39,15 @@ static bool fits(const llmk_context *ctx, const linear_problem *p, const shape *
         return llmk_no(why, "x is %s: for f16 and bf16", llmk_dtype_name(p->x.dtype));
     if (p->x.nrows > MAX_ROWS)
         return llmk_no(why, "for at most %u rows of x", MAX_ROWS);
+    if (!llmk_linear_may_vary(p, why))
+        return false;
     if (w->depth == 0 || w->depth > MAX_DEPTH)
         return llmk_no(why, "k is %llu: for 1 ... %llu", (unsigned long long)w->k,
                        (unsigned long long)MAX_DEPTH);
     const uint32_t bytes = s->local_bytes + emulator_bytes;
     if (ctx->caps.max_work_group < s->warps * WARP || ctx->caps.local_bytes < bytes)
-        return llmk_no(why, "needs work-groups of %u and %u bytes of local memory",
-                       s->warps * WARP, bytes);
+        return llmk_no(why, "needs work-groups of %u and %u bytes of local memory", s->warps * WARP,
+                       bytes);
     return true;
 }
 
@@ -90,8 +92,8 @@ static llmk_status launch_stream(llmk_launch *launch, const linear_problem *p, c
     const bool plain_16 = !eight && !gathered && !affine;
     char defines[96];
     llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype),
-              w->layout == LLMK_LAYOUT_U4_NV ? " -DW=u4_nv" : " -DW=s8_nv", s->defines, " -DSPAN=",
-              llmk_digits(span_of(w)), " -DFRAGMENT_MMA", unit, NULL);
+              w->layout == LLMK_LAYOUT_U4_NV ? " -DW=u4_nv" : " -DW=s8_nv", s->defines,
+              " -DSPAN=", llmk_digits(span_of(w)), " -DFRAGMENT_MMA", unit, NULL);
     const linear_recipe r = {.file = "linear/linear_stream.cl",
                              .defines = defines,
                              .kernel = kernels[eight][gathered ? 2 : affine],

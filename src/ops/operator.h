@@ -74,8 +74,9 @@ typedef struct llmk_trial llmk_trial;
 
 llmk_verdicts *llmk_verdicts_new(void);
 void llmk_verdicts_free(llmk_verdicts *verdicts);
-/* That "op:name,..." (may be NULL) names operators and variants that exist. */
-llmk_status llmk_check_forced_variants(const char *text);
+/* That "op:name,..." (may be NULL) names operators and variants that exist. `from`: where it was
+ * given, for the sentence. */
+llmk_status llmk_check_forced_variants(const char *text, const char *from);
 
 typedef struct llmk_operator {
     llmk_op id;

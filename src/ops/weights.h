@@ -87,8 +87,8 @@ void weights_order_free(weights_order *order);
 
 /* ---- Blocks of rows (weights_blocks.c) ---- */
 
-/* Rows one after the other as portable layouts have them, filled up as w's layout wants; or the same
- * in w's blocks. Where w has none there may be anything. */
+/* Rows one after the other as portable layouts have them, filled up as w's layout wants; or the
+ * same in w's blocks. Where w has none there may be anything. */
 typedef struct weights_rows {
     uint8_t *data, *scales, *zeros;
 } weights_rows;

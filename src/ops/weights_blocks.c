@@ -2,8 +2,8 @@
  * weights_blocks.c - rows of weights regrouped for NVIDIA's mma.sync: the layouts u4-affine/nv and
  * s8/nv, drawn in docs/numerics-linear.md.
  *
- * Sixteen rows are a block. Along K it is tiles of 512 bytes, of which lane 4g + q of a warp owns 16:
- * weights of the rows g and g + 8, in the order in which the instruction wants them.
+ * Sixteen rows are a block. Along K it is tiles of 512 bytes, of which lane 4g + q of a warp owns
+ * 16: weights of the rows g and g + 8, in the order in which the instruction wants them.
  */
 #include "ops/weights.h"
 

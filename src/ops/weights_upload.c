@@ -39,6 +39,26 @@ typedef struct view {
 
 /* ---- Reading ---- */
 
+/* `rows` pieces of `bytes` bytes, `pitch` apart in a buffer, to consecutive memory. */
+static cl_int read_rows(cl_command_queue queue, cl_mem buffer, size_t start, uint64_t rows,
+                        uint64_t bytes, uint64_t pitch, uint8_t *to)
+{
+    if (rows == 1 || pitch == bytes)
+        return clEnqueueReadBuffer(queue, buffer, CL_TRUE, start, (size_t)(rows * bytes), to, 0,
+                                   NULL, NULL);
+    /* Row by row: drivers differ in which rectangles they refuse. */
+    for (uint64_t r = 0; r < rows; r++) {
+        const cl_int err =
+            clEnqueueReadBuffer(queue, buffer, r + 1 == rows, start + (size_t)(r * pitch),
+                                (size_t)bytes, to + r * bytes, 0, NULL, NULL);
+        if (err != CL_SUCCESS) {
+            clFinish(queue); /* `to` may be freed now */
+            return err;
+        }
+    }
+    return CL_SUCCESS;
+}
+
 /* Rows first ... first + rows - 1 of a table, bytes from ... from + bytes - 1 of each. */
 static llmk_status take(const upload *u, const weights_table *t, uint64_t first, uint64_t rows,
                         uint64_t from, uint64_t bytes, stage *s, view *out)
@@ -63,19 +83,9 @@ static llmk_status take(const upload *u, const weights_table *t, uint64_t first,
     }
     out->at = s->bytes;
     out->pitch = bytes;
-    const size_t start = (size_t)(t->source.offset + first * t->pitch + from);
-    cl_int err;
-    if (rows == 1 || t->pitch == bytes) {
-        err = clEnqueueReadBuffer(u->queue, t->source.buffer, CL_TRUE, start,
-                                  (size_t)(rows * bytes), s->bytes, 0, NULL, NULL);
-    } else {
-        /* Drivers differ in whether an origin may lie beyond its row. */
-        const size_t origin[3] = {start % t->pitch, start / t->pitch, 0}, zero[3] = {0, 0, 0};
-        const size_t region[3] = {(size_t)bytes, (size_t)rows, 1};
-        err =
-            clEnqueueReadBufferRect(u->queue, t->source.buffer, CL_TRUE, origin, zero, region,
-                                    (size_t)t->pitch, 0, (size_t)bytes, 0, s->bytes, 0, NULL, NULL);
-    }
+    const cl_int err =
+        read_rows(u->queue, t->source.buffer, (size_t)(t->source.offset + first * t->pitch + from),
+                  rows, bytes, t->pitch, s->bytes);
     return err == CL_SUCCESS ? LLMK_OK : llmk_fail_cl(u->w->ctx, err, "reading a source buffer");
 }
 

@@ -83,8 +83,9 @@ typedef struct settings {
 } settings;
 
 typedef struct job {
-    char name[64];
+    char name[64]; /* in a model; "": from the command line */
     char text[512];
+    case_line line;
 } job;
 
 typedef struct job_list {
@@ -217,6 +218,36 @@ static int add_model(job_list *jobs, const settings *set)
     return 0;
 }
 
+static int parse_jobs(job_list *jobs)
+{
+    char error[512];
+    for (size_t i = 0; i < jobs->count; i++)
+        if (!case_parse(jobs->list[i].text, &jobs->list[i].line, error, sizeof error))
+            return complain("%s", error);
+    return 0;
+}
+
+/* Names the cases of the command line that make no sense or have no room here, and counts them.
+ * A model's become rows: its other cases are worth timing. */
+static size_t count_impossible(const bench_session *s, const job_list *jobs, bool timing_only)
+{
+    char error[512];
+    size_t count = 0;
+    for (size_t i = 0; i < jobs->count; i++)
+        if (!jobs->list[i].name[0] &&
+            !case_possible(s->ctx, &jobs->list[i].line, timing_only, error, sizeof error)) {
+            complain("%s: %s", jobs->list[i].text, error);
+            count++;
+        }
+    return count;
+}
+
+/* Whether a row may say that this device cannot, and all be well: a model's, or CLBlast's. */
+static bool may_skip(const job *j, size_t row)
+{
+    return j->name[0] || row > 0;
+}
+
 /* ---- --list ---- */
 
 static const char *kind_text(const case_field *field, char *text, size_t size)
@@ -272,23 +303,23 @@ static int check_jobs(bench_session *s, const job_list *jobs)
 {
     int status = 0;
     for (size_t i = 0; i < jobs->count; i++) {
-        case_line line;
+        const case_line *line = &jobs->list[i].line;
         case_result result = {.ok = false};
         char error[512], text[512], variant[64] = "";
-        if (!case_parse(jobs->list[i].text, &line, error, sizeof error))
-            return complain("%s", error);
-        case_print(&line, text, sizeof text);
+        case_print(line, text, sizeof text);
         const bool made =
-            bench_session_check(s, &line, &result, variant, sizeof variant, error, sizeof error);
+            bench_session_check(s, line, &result, variant, sizeof variant, error, sizeof error);
         if (result.ok) {
             printf("ok    %s  [%s]  worst error %.3g of its bound, nmse %.3g\n", text, variant,
                    result.worst, result.nmse);
         } else if (!made && case_is_skip(error)) {
             printf("skip  %s  %s\n", text, error);
+            status |= !may_skip(&jobs->list[i], 0);
         } else {
             printf("FAIL  %s  [%s]  %s\n", text, variant, made ? result.message : error);
-            printf("      llmk-bench --check%s%s '%s'\n", variant[0] ? " --variant " : "", variant,
-                   text);
+            const char *with = variant[0] ? variant : s->options.variant;
+            printf("      llmk-bench --check%s%s '%s'\n", with ? " --variant " : "",
+                   with ? with : "", text);
             status = 1;
         }
     }
@@ -335,20 +366,16 @@ static int time_jobs(bench_session *s, const job_list *jobs, const settings *set
         printf("%s\n\n", bench_clblast_note());
     bench_print_head(stdout, width);
     for (size_t i = 0; i < jobs->count; i++) {
-        case_line line;
+        const case_line *line = &jobs->list[i].line;
         const size_t first = count;
         show_progress(i, jobs->count, jobs->list[i].text);
-        if (!case_parse(jobs->list[i].text, &line, error, sizeof error)) {
-            free(rows);
-            return complain("%s", error);
-        }
-        bench_session_time(s, &line, &rows[count++]);
-        count += bench_clblast_time(s, &line, &rows[count]);
+        bench_session_time(s, line, &rows[count++]);
+        count += bench_clblast_time(s, line, &rows[count]);
         show_progress(0, 0, "");
         for (size_t r = first; r < count; r++) {
             memcpy(rows[r].name, jobs->list[i].name, sizeof rows[r].name);
             bench_print_row(stdout, &rows[r], &s->roof, width);
-            status |= rows[r].error[0] && !rows[r].skipped;
+            status |= rows[r].error[0] && !(rows[r].skipped && may_skip(&jobs->list[i], r - first));
         }
         fflush(stdout);
     }
@@ -388,19 +415,33 @@ static char *answer(bench_session *s, const char *text)
     return bench_json_row(&row, &s->roof);
 }
 
+/* A line without its end; false where there is none, or it is too long: then `text` is what fits,
+ * and the rest is gone. */
+static bool read_line(char *text, size_t size, bool *whole)
+{
+    if (!fgets(text, (int)size, stdin))
+        return false;
+    const size_t length = strcspn(text, "\n");
+    *whole = text[length] == '\n' || length + 1 < size;
+    text[length] = '\0';
+    for (int c = *whole ? '\n' : 0; c != '\n' && c != EOF;)
+        c = getchar();
+    return true;
+}
+
 /* For programs that alternate with something else: a case a line, answered by a line of JSON;
  * "clblast CASE" times CLBlast on it. */
 static int serve(bench_session *s)
 {
     char text[512], error[512];
+    bool whole;
     if (!bench_session_probe(s, error, sizeof error))
         return complain("%s", error) - 1;
     if (!put_line(bench_json_device(s)))
         return complain("--stdin needs jansson, without which this llmk-bench was built");
-    while (fgets(text, sizeof text, stdin)) {
-        text[strcspn(text, "\n")] = '\0';
-        put_line(answer(s, text));
-    }
+    while (read_line(text, sizeof text, &whole))
+        put_line(whole ? answer(s, text)
+                       : bench_json_note(text, "unknown", "a case has at most 510 characters"));
     return 0;
 }
 
@@ -427,16 +468,23 @@ int main(int argc, char **argv)
         return status;
     if (!jobs.count && !set.from_stdin)
         return complain("nothing to do: give a case or a model, or see --help");
+    if ((status = parse_jobs(&jobs)) != 0)
+        return status;
 
     char error[512];
     bench_session session;
+    if (set.json && (set.check || set.from_stdin))
+        return complain("--json is for timing, and does not go with --check or --stdin");
+    if (set.json && !bench_json_writable(set.json, error, sizeof error))
+        return complain("--json: %s", error);
     if (!bench_session_open(&session, &set.bench, error, sizeof error)) {
         free(jobs.list);
         return complain("%s", error) - 1;
     }
-    status = set.from_stdin ? serve(&session)
-             : set.check    ? check_jobs(&session, &jobs)
-                            : time_jobs(&session, &jobs, &set);
+    status = set.from_stdin                                      ? serve(&session)
+             : count_impossible(&session, &jobs, !set.check) > 0 ? 1
+             : set.check                                         ? check_jobs(&session, &jobs)
+                                                                 : time_jobs(&session, &jobs, &set);
     bench_session_close(&session);
     free(jobs.list);
     return status;

@@ -7,6 +7,7 @@
  */
 #include "core/half.h"
 #include "formats/gguf_write.h"
+#include "tools/common/bench_stats.h"
 #include "tools/common/mlp_model.h"
 #include "tools/common/mlp_reference.h"
 
@@ -317,6 +318,9 @@ static double time_passes(demo *d, step first, step last, unsigned passes)
     return now() - start;
 }
 
+/* Batches whose spread is shown; where there are more, the last ones. */
+#define MOST_BATCHES 512
+
 static bool time_steps(demo *d, step first, step last, const char *name)
 {
     double bytes = 0;
@@ -324,7 +328,8 @@ static bool time_steps(demo *d, step first, step last, const char *name)
         for (int s = (int)first; s <= (int)last; s++)
             bytes += step_bytes(d, i, (step)s);
     unsigned passes = 1;
-    double best = INFINITY, spent = time_passes(d, first, last, 1); /* warm-up */
+    size_t count = 0;
+    double us[MOST_BATCHES], best = INFINITY, spent = time_passes(d, first, last, 1); /* warm-up */
     const double once = time_passes(d, first, last, 1);
     if (spent < 0 || once < 0)
         return fail_status(name);
@@ -336,16 +341,19 @@ static bool time_steps(demo *d, step first, step last, const char *name)
             return fail_status(name);
         spent += t;
         best = t / passes < best ? t / passes : best;
+        us[count++ % MOST_BATCHES] = 1e6 * t / passes / d->layer_count;
     }
-    printf("%-24s %10.2f us/layer %10.2f GB/s\n", name, 1e6 * best / d->layer_count,
-           1e-9 * bytes / best);
+    const bench_stats stats = bench_stats_of(us, count < MOST_BATCHES ? count : MOST_BATCHES);
+    printf("%-24s %10.2f us/layer %10.2f GB/s %10.2f .. %.2f us\n", name,
+           1e6 * best / d->layer_count, 1e-9 * bytes / best, stats.p5, stats.p95);
     fflush(stdout);
     return true;
 }
 
 static bool time_all(demo *d)
 {
-    printf("\n%-24s %19s %15s\n", "operator", "time", "bandwidth");
+    printf("\n%-24s %19s %15s   %s\n", "operator", "least time", "bandwidth",
+           "5 % .. 95 % of times");
     for (int s = 0; s < STEP_COUNT; s++)
         if (!time_steps(d, (step)s, (step)s, step_names[s]))
             return false;

@@ -50,6 +50,9 @@ FAKE_BENCH = """
             row["us"] = 12.0
         if case == "big":
             row.update(us=20.0, us_p95=20.2)
+        if case == "short":
+            row.update(launch_us=9.25, beyond_launch_us=0.75, beyond_launch_us_p5=0.5,
+                       beyond_launch_us_p95=1.25)
         print(json.dumps(row), flush=True)
 """
 FAKE_PEERS = """
@@ -131,6 +134,7 @@ class Scripts(unittest.TestCase):
                 ("op a=1 | copy >= 80 %", "holds", 80), ("op a=1 | copy >= 81 %", "misses", 80),
                 ("op a=1 | beyond launch <= 2 us", "holds", 2),
                 ("op a=1 | beyond launch <= 1 us", "misses", 2),
+                ("short | beyond launch <= 1 us", "holds", 0.75),
                 ("op a=1 | speed >= 1.5 x cublas", "holds", 1.5),
                 ("op a=1 | speed >= 1.51 x cublas", "misses", 1.5),
                 ("op a=1 | speed >= 1 x clblast", "holds", 1.2),
@@ -154,6 +158,16 @@ class Scripts(unittest.TestCase):
         self.assertAlmostEqual(rows[0]["spread"], 0.02)
         self.assertIn("1 absent, 1 holds", text)
         self.assertEqual(self.run_bars("op a=1 | us <= 1\n")[0], 1)
+
+    def test_launch_is_timed_beside_the_case(self):
+        _, rows, text = self.run_bars("short | beyond launch <= 1 us\nop a=1 | us <= 11\n"
+                                      "op a=1 | beyond launch <= 3 us\n")
+        self.assertEqual([rows[0][key] for key in ("launch_us", "value_low", "value_high")],
+                         [9.25, 0.5, 1.25])
+        self.assertIn("0.50 to 1.25 us", text)
+        self.assertNotIn("value_low", rows[1])
+        self.assertAlmostEqual(rows[2]["value_low"], 1.9)  # the launch of the start
+        self.assertAlmostEqual(rows[2]["value_high"], 2.1)
 
     def test_goes_on_after_a_crash(self):
         _, rows, _ = self.run_bars("die | us <= 1\nop a=1 | us <= 11\n")
@@ -258,6 +272,130 @@ class Scripts(unittest.TestCase):
         self.assertGreater(hello["copy_gbs"], 0)
         self.assertIn('no operator "nothing"', answers[0]["unknown"])
         self.assertIn("unknown", answers[1])
+
+    HUGE = ("rmsnorm rows=99999999999 h=99999999", "linear n=99999999999 k=99999999",
+            "linear n=9999999 k=9999999", "gated_activation rows=0 d=9007199254740992",
+            "quantize n=9007199254740992 k=9007199254740992")
+
+    def test_llmk_bench_refuses_huge_cases(self):
+        for case in self.HUGE:
+            for option in ([], ["--check"]):
+                with self.subTest(case, option=option):
+                    done = self.llmk_bench(*option, "rmsnorm rows=1 h=8", case)
+                    self.assertEqual((done.returncode, done.stdout), (1, ""))  # nothing measured
+                    self.assertIn(f"llmk-bench: {case}: ", done.stderr)
+                    self.assertNotIn("rmsnorm rows=1 h=8", done.stderr)
+        done = self.llmk_bench("--seconds", "0.01", "--sets", "99999999999999", "rmsnorm h=8")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("sets of 0 MiB do not fit", done.stdout)
+        with open(os.path.join(self.folder.name, "m.txt"), "w", encoding="utf-8") as file:
+            file.write(f"large: {self.HUGE[2]}\nsmall: rmsnorm rows=1 h=8\n")
+        done = self.llmk_bench("--lists", self.folder.name, "--model", "m", "--seconds", "0.01")
+        self.assertEqual(done.returncode, 0, done.stderr)  # a model's other cases are timed
+        self.assertRegex(done.stdout, r"(?m)^large .* skipped: ")
+        self.assertRegex(done.stdout, r"(?m)^small +\w+ +[\d.]+ ")
+        long = "x" * 5000
+        done = self.llmk_bench("--stdin", "--seconds", "0.01",
+                               input="\n".join([*self.HUGE, long, "rmsnorm rows=1 h=8"]))
+        _, *rows = map(json.loads, done.stdout.splitlines())
+        self.assertEqual(len(rows), len(self.HUGE) + 2, done.stderr)
+        for row in rows[:-2]:
+            self.assertTrue(row.get("error") or row.get("skipped"), row)
+        self.assertIn("at most", rows[-2]["unknown"])
+        self.assertGreater(rows[-1]["us"], 0)
+        if rows[-1]["us"] < 50:
+            self.assertAlmostEqual(rows[-1]["beyond_launch_us"],
+                                   rows[-1]["us"] - rows[-1]["launch_us"], places=3)
+
+    def test_llmk_bench_looks_before_it_measures(self):
+        path = os.path.join(self.folder.name, "rows.json")
+        for arguments, status, text in (
+                (["rmsnorm", "nothing"], 2, 'no operator "nothing"'),
+                (["rmsnorm", "rmsnorm what=1"], 2, 'no field "what"'),
+                (["quantize k=3 scheme=int4-symmetric"], 1, "even with int4"),
+                (["--json", "/nowhere/at/all", "rmsnorm"], 2, "/nowhere/at/all"),
+                (["--json", self.folder.name, "rmsnorm"], 2, "not a regular file"),
+                (["--json", path, "--check", "rmsnorm"], 2, "--json is for timing"),
+                (["--json", path, "rmsnorm", "nothing"], 2, "no operator")):
+            with self.subTest(arguments):
+                done = self.llmk_bench(*arguments)
+                self.assertEqual((done.returncode, done.stdout), (status, ""))
+                self.assertIn(text, done.stderr)
+        self.assertEqual(os.listdir(self.folder.name), [])
+
+    def test_llmk_bench_writes_json(self):
+        path = self.write("rows.json", "as it was")
+        done = self.llmk_bench("--json", path, "--seconds", "0.01", "rmsnorm rows=1 h=8")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(path, encoding="utf-8") as file:
+            self.assertEqual(json.load(file)["results"][0]["case"], "rmsnorm rows=1 h=8")
+        self.assertEqual(os.listdir(self.folder.name), ["rows.json"])
+
+    def test_llmk_bench_forces_variants(self):
+        for variant, status, text in (
+                ("ref", 0, "[ref]"), ("add:ref", 0, "[ref]"), ("portable", 0, "[portable]"),
+                ("linear:ref,add:portable", 0, "[portable]"),
+                ("subgroup", None, "add cols=8"),  # served, or refused for another reason
+                ("fastest", 1, 'options.variant: no operator has a variant "fastest"'),
+                ("add:fastest", 1, "options.variant: operator add has no variant"),
+                (":", 1, "options.variant: ")):
+            with self.subTest(variant):
+                done = self.llmk_bench("--check", "--variant", variant, "add cols=8")
+                self.assertIn(text, done.stdout + done.stderr)
+                self.assertNotIn("LLMK_VARIANT", done.stdout + done.stderr)
+                self.assertNotIn("only where forced", done.stdout)
+                if status is not None:
+                    self.assertEqual(done.returncode, status)
+                if status is None and done.returncode:
+                    self.assertIn("--variant subgroup", done.stdout)
+
+    def test_llmk_bench_names_lines_of_model_lists(self):
+        for text, status, message in (
+                ("# m\nnorm: rmsnorm h=64\nno colon here\n", 2, "m.txt:3: expected"),
+                ("n" * 100 + ": rmsnorm\n", 2, "m.txt:1: expected"),
+                ("a: rmsnorm " + "h" * 500 + "\n", 2, "m.txt:1: expected"),
+                ("# nothing\n", 2, "m.txt:1: no cases"),
+                ("later: future h=64\nnorm: rmsnorm h=64\n", 0, "later is not timed: no operator")):
+            with self.subTest(message), open(os.path.join(self.folder.name, "m.txt"), "w",
+                                             encoding="utf-8") as file:
+                file.write(text)
+                file.close()
+                done = self.llmk_bench("--check", "--lists", self.folder.name, "--model", "m")
+                self.assertIn(message, done.stderr)
+                self.assertEqual(done.returncode, status)
+
+    def llmk_demo(self, *arguments):
+        if not LLMK_BENCH:
+            self.skipTest("no programs given")
+        program = os.path.join(os.path.dirname(LLMK_BENCH), "llmk-demo")
+        return subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+
+    def test_llmk_demo_spares_its_model(self):
+        model, other = (os.path.join(self.folder.name, name) for name in ("m.gguf", "o.gguf"))
+        done = self.llmk_demo("--generate", model)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        os.symlink(model, model + ".symbolic")
+        os.link(model, model + ".hard")
+        os.mkfifo(model + ".fifo")
+        with open(model, "rb") as file:
+            before = file.read()
+        for path, text in ((model, "is the model itself"),
+                           (os.path.join(self.folder.name, ".", "m.gguf"), "is the model itself"),
+                           (model + ".symbolic", "is the model itself"),
+                           (model + ".hard", "is the model itself"),
+                           (model + ".fifo", "not a regular file")):
+            with self.subTest(path):
+                done = self.llmk_demo(model, "--slice", path, "--rows", "1")
+                self.assertEqual(done.returncode, 1)
+                self.assertIn(text, done.stderr)
+        with open(model, "rb") as file:
+            self.assertEqual(file.read(), before)
+        done = self.llmk_demo(model, "--slice", other, "--rows", "2", "--layers", "1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done = self.llmk_demo(other, "--seconds", "0.01")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        row = next(line for line in done.stdout.splitlines() if line.startswith("whole block"))
+        self.assertRegex(row, r"us/layer +[\d.]+ GB/s +[\d.]+ \.\. [\d.]+ us$")
 
     def test_llmk_bench_command_line(self):
         for arguments, status, text in (

@@ -47,34 +47,56 @@ bool case_is_skip(const char *error)
     return !strncmp(error, skip_prefix, sizeof skip_prefix - 1);
 }
 
-/* Tests have no use for going on without memory. */
-static void out_of_memory(size_t bytes)
+/* Leaves `prepare` or `prepare_set` from wherever it is. */
+static _Noreturn void out_of_memory(case_run *run, size_t bytes)
 {
-    fprintf(stderr, "out of memory: %zu bytes\n", bytes);
-    abort();
+    case_refuse(run, "the host has no memory for %zu bytes more", bytes);
+    if (run->escape)
+        longjmp(*run->escape, 1);
+    fprintf(stderr, "%s\n", run->refusal);
+    abort(); /* case_alloc by someone who is not making a case */
 }
 
-static void *allocate(size_t count, size_t size)
+static void *try_alloc(case_run *run, size_t bytes)
 {
-    void *memory = calloc(count ? count : 1, size ? size : 1);
-    if (!memory)
-        out_of_memory(count * size);
-    return memory;
-}
-
-void *case_alloc(case_run *run, size_t bytes)
-{
-    case_block *block = allocate(1, sizeof *block + bytes);
+    case_block *block = bytes <= SIZE_MAX - sizeof *block ? calloc(1, sizeof *block + bytes) : NULL;
+    if (!block)
+        return NULL;
     block->next = run->blocks;
     run->blocks = block;
     return block->data;
 }
 
+void *case_alloc(case_run *run, size_t bytes)
+{
+    void *memory = try_alloc(run, bytes);
+    if (!memory)
+        out_of_memory(run, bytes);
+    return memory;
+}
+
 void case_cleanup(case_run *run, void (*free_fn)(void *), void *object)
 {
-    case_cleaner *cleaner = case_alloc(run, sizeof *cleaner);
+    case_cleaner *cleaner = try_alloc(run, sizeof *cleaner);
+    if (!cleaner) {
+        free_fn(object);
+        out_of_memory(run, sizeof *cleaner);
+    }
     *cleaner = (case_cleaner){run->cleaners, free_fn, object};
     run->cleaners = cleaner;
+}
+
+static void free_workspace(void *workspace)
+{
+    llmk_workspace_free(workspace);
+}
+
+bool case_workspace(case_run *run, llmk_status status, uint64_t bytes, llmk_workspace **workspace)
+{
+    if (status != LLMK_OK || llmk_workspace_create(run->ctx, bytes, workspace) != LLMK_OK)
+        return case_refuse(run, "%s", llmk_error_message());
+    case_cleanup(run, free_workspace, *workspace);
+    return true;
 }
 
 llmk_context *case_context(case_run *run)
@@ -125,9 +147,7 @@ case_tensor *case_add_tensor(case_run *run, const char *name, case_role role, ll
     t->slot = slot;
     t->count = 1;
     for (uint32_t i = 0; i < rank; i++)
-        t->count *= t->dim[i] = dim[i];
-    if (role != CASE_OUTPUT)
-        t->values = case_alloc(run, t->count * sizeof *t->values);
+        t->count = case_times(t->count, t->dim[i] = dim[i]);
     return t;
 }
 
@@ -138,8 +158,27 @@ void case_set_row_stride(case_tensor *t, uint64_t stride)
     t->stride[t->rank - 1] = 1;
     for (uint32_t i = t->rank - 1; i-- > 0;) {
         t->stride[i] = stride;
-        stride *= t->dim[i];
+        stride = case_times(stride, t->dim[i]);
     }
+}
+
+void case_reserve(case_run *run, const char *name, uint64_t host_bytes, uint64_t device_bytes)
+{
+    if (host_bytes == UINT64_MAX || device_bytes == UINT64_MAX)
+        case_refuse(run, "%s are larger than any memory", name);
+    run->host_bytes = case_plus(run->host_bytes, host_bytes);
+    run->device_bytes = case_plus(run->device_bytes, device_bytes);
+}
+
+bool case_declared(case_run *run)
+{
+    run->declared = !run->refusal[0] && case_lay_out(run);
+    if (!run->declared || run->only_declare)
+        return false;
+    for (case_item *item = run->items; item; item = item->next)
+        if (item->t.role != CASE_OUTPUT)
+            item->t.values = case_alloc(run, item->t.count * sizeof *item->t.values);
+    return true;
 }
 
 double *case_expect(case_run *run, case_tensor *t)
@@ -158,7 +197,10 @@ double *case_bound(case_run *run, case_tensor *t)
 
 void case_in_place(case_run *run, case_tensor *t, case_tensor *other)
 {
-    (void)run;
+    if (!other) {
+        case_refuse(run, "%s cannot be in place over a tensor that there is not", t->name);
+        return;
+    }
     other->role = CASE_INOUT;
     ((case_item *)t)->home = (case_item *)other;
 }
@@ -222,36 +264,6 @@ void case_item_paint(case_item *item)
     }
 }
 
-/* Strides, extents and the place in the buffer. */
-static bool lay_out(case_run *run, case_item *item)
-{
-    case_tensor *t = &item->t;
-    bool given = false;
-    for (uint32_t i = 0; i < t->rank; i++)
-        given |= t->stride[i] != 0;
-    uint64_t contiguous = 1;
-    item->span = t->count ? 1 : 0;
-    for (uint32_t i = t->rank; i-- > 0;) {
-        item->stride[i] = given ? t->stride[i] : contiguous;
-        contiguous *= t->dim[i];
-        if (t->count)
-            item->span += (t->dim[i] - 1) * item->stride[i];
-    }
-    if (item->home != item) {
-        const case_tensor *other = &item->home->t;
-        if (other->dtype != t->dtype || other->count != t->count)
-            return case_refuse(run, "%s cannot be in place over %s", t->name, other->name);
-        item->begin = item->home->begin;
-        memcpy(item->stride, item->home->stride, sizeof item->stride);
-        return true;
-    }
-    if (t->dtype == LLMK_U4 && t->pad % 2)
-        return case_refuse(run, "%s: u4 tensors start on a whole byte", t->name);
-    item->begin = CASE_GUARD + case_bytes(t->dtype, t->pad);
-    item->buffer_bytes = item->begin + case_bytes(t->dtype, item->span) + CASE_GUARD;
-    return true;
-}
-
 static llmk_tensor describe(const case_item *item, size_t set)
 {
     llmk_tensor tensor = {
@@ -267,26 +279,6 @@ static llmk_tensor describe(const case_item *item, size_t set)
 
 /* ---- Making a run ---- */
 
-static bool fits(case_run *run, size_t sets)
-{
-    cl_device_id device = llmk_context_cl_device(run->ctx);
-    cl_ulong largest = 0, memory = 0;
-    clGetDeviceInfo(device, CL_DEVICE_MAX_MEM_ALLOC_SIZE, sizeof largest, &largest, NULL);
-    clGetDeviceInfo(device, CL_DEVICE_GLOBAL_MEM_SIZE, sizeof memory, &memory, NULL);
-    uint64_t total = run->counted_read;
-    for (const case_item *item = run->items; item; item = item->next) {
-        total += item->buffer_bytes;
-        if (item->buffer_bytes > largest)
-            return case_skip(run, "%s takes a buffer of %llu MiB; the device's limit is %llu",
-                             item->t.name, (unsigned long long)(item->buffer_bytes >> 20),
-                             (unsigned long long)(largest >> 20));
-    }
-    if (total > memory / 10 * 9 / sets)
-        return case_skip(run, "%zu sets of %llu MiB do not fit the device's %llu MiB", sets,
-                         (unsigned long long)(total >> 20), (unsigned long long)(memory >> 20));
-    return true;
-}
-
 /* The buffer of one more set: a copy of set 0's, which gets its contents from the host. */
 static bool add_buffer(case_run *run, case_item *item, size_t set)
 {
@@ -297,7 +289,9 @@ static bool add_buffer(case_run *run, case_item *item, size_t set)
         code = clEnqueueCopyBuffer(run->queue, item->buffers[0], buffer, 0, 0, item->buffer_bytes,
                                    0, NULL, NULL);
     } else if (code == CL_SUCCESS) {
-        item->image = allocate(1, item->buffer_bytes);
+        item->image = malloc(item->buffer_bytes);
+        if (!item->image)
+            out_of_memory(run, item->buffer_bytes);
         case_item_paint(item);
         code = clEnqueueWriteBuffer(run->queue, buffer, CL_TRUE, 0, item->buffer_bytes, item->image,
                                     0, NULL, NULL);
@@ -330,24 +324,25 @@ static bool add_args(case_run *run, size_t set)
     return !op->prepare_set || op->prepare_set(run, &run->line, args, set);
 }
 
-static void *resize(void *memory, size_t bytes)
+/* Without memory the old block stays where it is known. */
+static void *resize(case_run *run, void *memory, size_t bytes)
 {
-    memory = realloc(memory, bytes);
-    if (!memory)
-        out_of_memory(bytes);
-    return memory;
+    void *grown = realloc(memory, bytes);
+    if (!grown)
+        out_of_memory(run, bytes);
+    return grown;
 }
 
 static bool grow(case_run *run, size_t sets)
 {
     if (sets <= run->sets)
         return true;
-    if (!fits(run, sets))
+    if (!case_fits(run, sets))
         return false;
-    run->set_args = resize(run->set_args, sets * sizeof *run->set_args);
+    run->set_args = resize(run, run->set_args, sets * sizeof *run->set_args);
     for (case_item *item = run->items; item; item = item->next)
         if (item->home == item)
-            item->buffers = resize(item->buffers, sets * sizeof *item->buffers);
+            item->buffers = resize(run, item->buffers, sets * sizeof *item->buffers);
     for (size_t set = run->sets; set < sets; set++) {
         for (case_item *item = run->items; item; item = item->next)
             if (item->home == item)
@@ -368,12 +363,27 @@ static bool make(case_run *run)
     run->args = case_alloc(run, op->args_size);
     memcpy(run->args, &op->args_size, sizeof op->args_size); /* struct_size comes first */
     run->counting = true;
-    if (!op->prepare(run, &run->line, run->args))
+    return op->prepare(run, &run->line, run->args) &&
+           (run->declared || case_refuse(run, "%s does not call case_declared", op->name));
+}
+
+static bool make_and_grow(case_run *run, size_t sets)
+{
+    return make(run) && grow(run, sets);
+}
+
+/* A step that may run out of memory anywhere. */
+static bool guarded(case_run *run, bool (*step)(case_run *run, size_t sets), size_t sets)
+{
+    jmp_buf escape;
+    if (setjmp(escape) != 0) {
+        run->escape = NULL;
         return false;
-    for (case_item *item = run->items; item; item = item->next)
-        if (!lay_out(run, item))
-            return false;
-    return true;
+    }
+    run->escape = &escape;
+    const bool good = step(run, sets);
+    run->escape = NULL;
+    return good;
 }
 
 const void *case_run_args(const case_run *run, size_t set)
@@ -390,7 +400,7 @@ static void explain(const case_run *run, char *error, size_t error_size)
 bool case_run_grow(case_run *run, size_t sets, char *error, size_t error_size)
 {
     run->refusal[0] = '\0';
-    if (grow(run, sets))
+    if (guarded(run, grow, sets))
         return true;
     explain(run, error, error_size);
     return false;
@@ -401,28 +411,58 @@ cl_command_queue case_queue_new(llmk_context *ctx)
     return clCreateCommandQueue(llmk_context_cl_context(ctx), llmk_context_cl_device(ctx), 0, NULL);
 }
 
-case_run *case_run_new(llmk_context *ctx, cl_command_queue queue, const case_line *line,
-                       size_t sets, bool timing_only, char *error, size_t error_size)
+static case_run *new_run(llmk_context *ctx, cl_command_queue queue, const case_line *line,
+                         bool timing_only)
 {
-    case_run *run = allocate(1, sizeof *run);
+    case_run *run = calloc(1, sizeof *run);
+    if (!run)
+        return NULL;
     run->ctx = ctx;
     run->cl = llmk_context_cl_context(ctx);
     run->queue = queue;
     run->line = *line;
     run->timing_only = timing_only;
     run->last_item = &run->items;
-    if (make(run) && grow(run, sets ? sets : 1))
+    return run;
+}
+
+case_run *case_run_new(llmk_context *ctx, cl_command_queue queue, const case_line *line,
+                       size_t sets, bool timing_only, char *error, size_t error_size)
+{
+    case_run *run = new_run(ctx, queue, line, timing_only);
+    if (!run) {
+        snprintf(error, error_size, "the host has no memory");
+        return NULL;
+    }
+    if (guarded(run, make_and_grow, sets ? sets : 1))
         return run;
     explain(run, error, error_size);
     case_run_free(run);
     return NULL;
 }
 
+bool case_possible(llmk_context *ctx, const case_line *line, bool timing_only, char *error,
+                   size_t error_size)
+{
+    case_run *run = new_run(ctx, NULL, line, timing_only);
+    bool possible = false;
+    if (run) {
+        run->only_declare = true;
+        possible = !guarded(run, make_and_grow, 1) && run->declared && !run->refusal[0];
+        explain(run, error, error_size);
+    } else {
+        snprintf(error, error_size, "the host has no memory");
+    }
+    case_run_free(run);
+    return possible;
+}
+
 void case_run_free(case_run *run)
 {
     if (!run)
         return;
-    clFinish(run->queue);
+    if (run->queue)
+        clFinish(run->queue);
     for (case_cleaner *cleaner = run->cleaners; cleaner; cleaner = cleaner->next)
         cleaner->free_fn(cleaner->object);
     for (case_item *item = run->items; item; item = item->next) {

@@ -64,6 +64,19 @@ typedef struct case_entry {
 
 typedef struct case_run case_run;
 
+/* Sizes in a line may be anything. What overflows stays at UINT64_MAX, which nothing can hold. */
+static inline uint64_t case_times(uint64_t a, uint64_t b)
+{
+    uint64_t product;
+    return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
+}
+
+static inline uint64_t case_plus(uint64_t a, uint64_t b)
+{
+    uint64_t sum;
+    return __builtin_add_overflow(a, b, &sum) ? UINT64_MAX : sum;
+}
+
 typedef enum case_role { CASE_INPUT, CASE_OUTPUT, CASE_INOUT } case_role;
 
 /* How inputs are filled: seeded, reproducible on every host. */
@@ -92,12 +105,19 @@ typedef struct case_tensor {
 } case_tensor;
 
 /* Declares tensors, in `prepare`. The returned pointer lives as long as the run. `slot` is a member
- * of the args given to `prepare`, or NULL. An input's values[] are there at once, all zero, and may
- * be written directly (keep to what the dtype can store, see case_round). */
+ * of the args given to `prepare`, or NULL. A dimension may be anything: case_declared refuses. */
 case_tensor *case_add_tensor(case_run *run, const char *name, case_role role, llmk_dtype dtype,
                              uint32_t rank, const uint64_t *dim, llmk_tensor *slot);
-/* Row stride for the second-last dimension; call before filling. No effect on vectors. */
+/* Row stride for the second-last dimension. No effect on vectors. */
 void case_set_row_stride(case_tensor *t, uint64_t stride);
+/* Declares memory that `prepare` will take with case_alloc for what is no tensor, and how much of
+ * the device its like will take. */
+void case_reserve(case_run *run, const char *name, uint64_t host_bytes, uint64_t device_bytes);
+/* Ends the declarations: to be called by `prepare`, which gives up where it is false. What would
+ * not fit the host or the device has then been refused, before anything was allocated or filled.
+ * From here on an input's values[] are there, all zero, and may be written directly (keep to what
+ * the dtype can store, see case_round). */
+bool case_declared(case_run *run);
 void case_fill_values(case_run *run, case_tensor *t, case_fill fill, double scale, uint32_t seed);
 /* values[] of an output: what the reference computes. bound[] likewise, where not exact. */
 double *case_expect(case_run *run, case_tensor *t);
@@ -105,13 +125,17 @@ double *case_bound(case_run *run, case_tensor *t);
 /* Declares that output `t` lives in the same memory as `other`, an input (in place): `other`
  * becomes CASE_INOUT, its canaries still hold, and it is filled anew before every checked run. */
 void case_in_place(case_run *run, case_tensor *t, case_tensor *other);
-/* Zeroed memory that lives as long as the run; never NULL. */
+/* Zeroed memory that lives as long as the run. Never NULL: where there is none, `prepare` (or
+ * `prepare_set`) does not go on, and the case is refused. */
 void *case_alloc(case_run *run, size_t bytes);
 /* One pointer that `prepare` leaves for `prepare_set`. */
 void case_keep(case_run *run, void *object);
 void *case_kept(case_run *run);
 /* Registers a cleanup (weights, workspaces). */
 void case_cleanup(case_run *run, void (*free_fn)(void *), void *object);
+/* For `prepare_set`: a workspace of the size that the operator's function said, with the status
+ * that it returned; released with the run. */
+bool case_workspace(case_run *run, llmk_status status, uint64_t bytes, llmk_workspace **workspace);
 llmk_context *case_context(case_run *run);
 const case_line *case_run_line(case_run *run);
 /* true: the device is only timed; skip computing the reference (values of outputs stay unset). */
@@ -128,8 +152,9 @@ struct case_op {
     size_t field_count;
     const case_entry *entries;
     size_t entry_count;
-    /* Fills `args` (zeroed, struct_size set) and declares tensors. Refuses a line that makes no
-     * sense with a sentence through case_refuse. */
+    /* Fills `args` (zeroed, struct_size set), declares tensors, and after case_declared fills the
+     * inputs and computes the reference. Refuses a line that makes no sense with a sentence through
+     * case_refuse. */
     bool (*prepare)(case_run *run, const case_line *line, void *args);
     /* The public function. */
     llmk_status (*call)(llmk_context *ctx, cl_command_queue queue, const void *args,
@@ -141,6 +166,28 @@ struct case_op {
      * which the tensors are already real. NULL otherwise. */
     bool (*prepare_set)(case_run *run, const case_line *line, void *args, size_t set);
 };
+
+/* Ends a case file: `const case_op case_op_NAME`, made of the file's `fields`, `entries`, `prepare`
+ * and `flops`, and a call of llmk_NAME. `set`: its prepare_set, or NULL. */
+#define CASE_OP(op_name, op_id, set)                                                               \
+    static llmk_status call(llmk_context *ctx, cl_command_queue queue, const void *args,           \
+                            const llmk_events *events)                                             \
+    {                                                                                              \
+        return llmk_##op_name(ctx, queue, args, events);                                           \
+    }                                                                                              \
+    const case_op case_op_##op_name = {                                                            \
+        .name = #op_name,                                                                          \
+        .op = op_id,                                                                               \
+        .args_size = sizeof(llmk_##op_name##_args),                                                \
+        .fields = fields,                                                                          \
+        .field_count = sizeof fields / sizeof *fields,                                             \
+        .entries = entries,                                                                        \
+        .entry_count = sizeof entries / sizeof *entries,                                           \
+        .prepare = prepare,                                                                        \
+        .call = call,                                                                              \
+        .flops = flops,                                                                            \
+        .prepare_set = set,                                                                        \
+    }
 
 /* Refuses in `prepare` or `prepare_set`, with a sentence; returns false. case_skip is for a line
  * that makes sense, but not on this device (too little memory): tests count it as skipped. */
@@ -161,6 +208,10 @@ cl_command_queue case_queue_new(llmk_context *ctx);
 case_run *case_run_new(llmk_context *ctx, cl_command_queue queue, const case_line *line,
                        size_t sets, bool timing_only, char *error, size_t error_size);
 void case_run_free(case_run *run);
+/* Whether case_run_new would take the case, as far as its line, the host's and the device's memory
+ * tell: nothing is allocated. False with the same sentence. */
+bool case_possible(llmk_context *ctx, const case_line *line, bool timing_only, char *error,
+                   size_t error_size);
 /* Adds sets until there are `sets`; false with a sentence where there is no memory for them, the
  * run being then good for case_run_free only. Knowing case_run_set_bytes() of one set, a caller can
  * choose how many it wants. */

@@ -6,6 +6,8 @@
 
 #include "cases/case.h"
 
+#include <setjmp.h>
+
 /* ---- Storage (case_values.c), written independently of the library's own conversions ---- */
 
 /* One element of an array of dtype; `index` counts elements from `bytes`. */
@@ -47,7 +49,11 @@ struct case_run {
     case_line line;
     size_t sets;
     bool timing_only;
-    bool counting; /* case_count_bytes has an effect */
+    bool counting;                     /* case_count_bytes has an effect */
+    bool only_declare;                 /* case_possible: case_declared is the end */
+    bool declared;                     /* case_declared found no fault */
+    uint64_t host_bytes, device_bytes; /* case_reserve */
+    jmp_buf *escape;                   /* where to go without memory; NULL: nowhere */
     case_sabotage sabotage;
     case_item *items, **last_item;
     case_block *blocks;
@@ -58,6 +64,13 @@ struct case_run {
     uint64_t counted_read, counted_written;
     char refusal[400];
 };
+
+/* The host's memory in bytes; tests may say less. */
+extern uint64_t case_host_memory;
+/* Places every tensor and refuses what fits neither host nor device (case_size.c). */
+bool case_lay_out(case_run *run);
+/* Whether the device has room for so many sets; refuses where not. */
+bool case_fits(case_run *run, size_t sets);
 
 /* Fills the image: canaries, inputs, poison. */
 void case_item_paint(case_item *item);

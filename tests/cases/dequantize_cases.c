@@ -25,6 +25,8 @@ static bool prepare(case_run *run, const case_line *line, void *args)
         zero = quant_add_scales(run, "zero", CASE_INPUT, LLMK_U8, &s, &a->zero);
     const llmk_dtype dtype = case_dtype(line, "y");
     case_tensor *y = quant_add_matrix(run, "y", CASE_OUTPUT, dtype, &s, &a->y);
+    if (!case_declared(run))
+        return false;
 
     case_fill_values(run, q, CASE_CODES, 1, 1);
     case_fill_values(run, scale, CASE_UNIFORM, case_get(line, "size"), 2);
@@ -41,12 +43,6 @@ static bool prepare(case_run *run, const case_line *line, void *args)
         bound[i] = case_rounding(dtype, fabs(y->values[i]) + bound[i]) +
                    (dtype == LLMK_F32 ? 0 : bound[i]);
     return true;
-}
-
-static llmk_status call(llmk_context *ctx, cl_command_queue queue, const void *args,
-                        const llmk_events *events)
-{
-    return llmk_dequantize(ctx, queue, args, events);
 }
 
 static double flops(const case_line *line)
@@ -124,15 +120,4 @@ static const case_entry entries[] = {
     {"scheme=int4-asymmetric n=300 k=5126 g=2 y=bf16", CASE_FULL},
 };
 
-const case_op case_op_dequantize = {
-    .name = "dequantize",
-    .op = LLMK_OP_DEQUANTIZE,
-    .args_size = sizeof(llmk_dequantize_args),
-    .fields = fields,
-    .field_count = sizeof fields / sizeof *fields,
-    .entries = entries,
-    .entry_count = sizeof entries / sizeof *entries,
-    .prepare = prepare,
-    .call = call,
-    .flops = flops,
-};
+CASE_OP(dequantize, LLMK_OP_DEQUANTIZE, NULL);

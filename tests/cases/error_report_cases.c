@@ -40,14 +40,14 @@ static case_tensor *add(case_run *run, const char *name, llmk_dtype dtype, uint6
     const case_line *line = case_run_line(run);
     const uint64_t b = case_u64(line, "b"), n = case_u64(line, "n"), k = case_u64(line, "k");
     const uint64_t inner = case_u64(line, "inner");
-    const uint64_t row = (stride ? stride : k) * inner;
+    const uint64_t row = case_times(stride ? stride : k, inner);
     const uint32_t rank = b > 1 ? 3 : 2;
     case_tensor *t = case_add_tensor(run, name, CASE_INPUT, dtype, rank,
                                      b > 1 ? (uint64_t[]){b, n, k} : (uint64_t[]){n, k}, slot);
     t->stride[rank - 1] = inner;
     t->stride[rank - 2] = row;
     if (rank == 3) /* with a gap, so that the two do not fold into one */
-        t->stride[0] = (n + 1) * row;
+        t->stride[0] = case_times(n + 1, row);
     return t;
 }
 
@@ -85,6 +85,8 @@ static bool prepare(case_run *run, const case_line *line, void *args)
     case_tensor *report =
         case_add_tensor(run, "report", CASE_OUTPUT, LLMK_F32, 1, (uint64_t[]){8}, &a->report);
     report->stride[0] = case_u64(line, "report_inner");
+    if (!case_declared(run))
+        return false;
     fill(run, r, x, (int)case_get(line, "data"));
     if (!case_timing_only(run))
         error_report_reference(r->count, r->values, x->values, case_expect(run, report),
@@ -92,27 +94,13 @@ static bool prepare(case_run *run, const case_line *line, void *args)
     return true;
 }
 
-static void free_workspace(void *workspace)
-{
-    llmk_workspace_free(workspace);
-}
-
 static bool prepare_set(case_run *run, const case_line *line, void *args, size_t set)
 {
     (void)line, (void)set;
     llmk_error_report_args *a = args;
-    uint64_t bytes;
-    if (llmk_error_report_workspace_size(case_context(run), a, &bytes) != LLMK_OK ||
-        llmk_workspace_create(case_context(run), bytes, &a->workspace) != LLMK_OK)
-        return case_refuse(run, "%s", llmk_error_message());
-    case_cleanup(run, free_workspace, a->workspace);
-    return true;
-}
-
-static llmk_status call(llmk_context *ctx, cl_command_queue queue, const void *args,
-                        const llmk_events *events)
-{
-    return llmk_error_report(ctx, queue, args, events);
+    uint64_t bytes = 0;
+    const llmk_status status = llmk_error_report_workspace_size(case_context(run), a, &bytes);
+    return case_workspace(run, status, bytes, &a->workspace);
 }
 
 static double flops(const case_line *line)
@@ -190,16 +178,4 @@ static const case_entry entries[] = {
     {"n=3 k=300000 r=f32 a=f32 data=unrelated", CASE_FULL},
 };
 
-const case_op case_op_error_report = {
-    .name = "error_report",
-    .op = LLMK_OP_ERROR_REPORT,
-    .args_size = sizeof(llmk_error_report_args),
-    .fields = fields,
-    .field_count = sizeof fields / sizeof *fields,
-    .entries = entries,
-    .entry_count = sizeof entries / sizeof *entries,
-    .prepare = prepare,
-    .call = call,
-    .flops = flops,
-    .prepare_set = prepare_set,
-};
+CASE_OP(error_report, LLMK_OP_ERROR_REPORT, prepare_set);

@@ -191,22 +191,24 @@ static bool prepare(case_run *run, const case_line *line, void *args_)
         return case_refuse(run, "a bias of up is for the split layout");
 
     case_tensor *gate = layout_tensor(run, "gate", CASE_INPUT, x, at.width, 1, &args->gate);
-    fill(run, gate, case_get(line, "gscale"), 1);
-    if (case_flag(line, "odd"))
-        put_odd_values(gate);
     case_tensor *up = split ? layout_tensor(run, "up", CASE_INPUT, x, d, 2, &args->up) : gate;
-    if (split)
-        fill(run, up, case_get(line, "uscale"), 2);
     case_tensor *gate_bias =
         gb ? layout_vector(run, "gate_bias", gb, at.width, &args->gate_bias) : NULL;
-    if (gate_bias)
-        fill(run, gate_bias, 1, 3);
     case_tensor *up_bias = ub ? layout_vector(run, "up_bias", ub, d, &args->up_bias) : NULL;
-    if (up_bias)
-        fill(run, up_bias, 1, 4);
     case_tensor *ty = layout_tensor(run, "y", CASE_OUTPUT, y, d, 3, &args->y);
     if (case_get(line, "over") != 0)
         case_in_place(run, ty, case_get(line, "over") == 1 ? gate : up);
+    if (!case_declared(run))
+        return false;
+    fill(run, gate, case_get(line, "gscale"), 1);
+    if (case_flag(line, "odd"))
+        put_odd_values(gate);
+    if (split)
+        fill(run, up, case_get(line, "uscale"), 2);
+    if (gate_bias)
+        fill(run, gate_bias, 1, 3);
+    if (up_bias)
+        fill(run, up_bias, 1, 4);
     if (case_timing_only(run))
         return true;
     const gated_reference reference = {
@@ -219,27 +221,10 @@ static bool prepare(case_run *run, const case_line *line, void *args_)
     return true;
 }
 
-static llmk_status call(llmk_context *ctx, cl_command_queue queue, const void *args,
-                        const llmk_events *events)
-{
-    return llmk_gated_activation(ctx, queue, args, events);
-}
-
 /* An exponential, an addition, a quotient, a product. */
 static double flops(const case_line *line)
 {
     return 4 * (double)layout_rows(line) * case_get(line, "d");
 }
 
-const case_op case_op_gated_activation = {
-    .name = "gated_activation",
-    .op = LLMK_OP_GATED_ACTIVATION,
-    .args_size = sizeof(llmk_gated_activation_args),
-    .fields = fields,
-    .field_count = sizeof fields / sizeof *fields,
-    .entries = entries,
-    .entry_count = sizeof entries / sizeof *entries,
-    .prepare = prepare,
-    .call = call,
-    .flops = flops,
-};
+CASE_OP(gated_activation, LLMK_OP_GATED_ACTIVATION, NULL);

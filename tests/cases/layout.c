@@ -20,11 +20,11 @@ case_tensor *layout_tensor(case_run *run, const char *name, case_role role, llmk
     t->pad = case_u64(line, "pad");
     if (gap == 0 && hole == 0 && inner == 1)
         return t;
-    uint64_t step = cols * inner + gap * number;
+    uint64_t step = case_plus(case_times(cols, inner), case_times(gap, number));
     t->stride[rank - 1] = inner;
     for (uint32_t i = rank - 1; i-- > 0;) {
         t->stride[i] = step;
-        step = step * dim[i] + hole * number;
+        step = case_plus(case_times(step, dim[i]), case_times(hole, number));
     }
     return t;
 }
@@ -44,5 +44,5 @@ uint64_t layout_rows(const case_line *line)
     const uint64_t d0 = case_u64(line, "d0"), d1 = case_u64(line, "d1");
     if (case_flag(line, "rank1"))
         return 1;
-    return (d0 ? d0 : 1) * (d1 ? d1 : 1) * case_u64(line, "rows");
+    return case_times(case_times(d0 ? d0 : 1, d1 ? d1 : 1), case_u64(line, "rows"));
 }

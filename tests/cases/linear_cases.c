@@ -40,6 +40,7 @@ static const case_field fields[] = {
     {"rowpad", CASE_U64, 0, NULL, "bytes between rows of the weights' source"},
     {"split", CASE_U64, 0, NULL, "largest buffer of the weights, in bytes"},
     {"layout", CASE_ENUM, LLMK_CLASS_OF_DEVICE, class_names, "class of the weights' layout"},
+    {"invariant", CASE_FLAG, 0, NULL, "LLMK_LINEAR_BATCH_INVARIANT"},
 };
 
 /* A shape of one cost: f16 with every layout, other types of x with some, since each pair is a
@@ -48,6 +49,7 @@ static const case_entry entries[] = {
     /* Nothing, and next to nothing. */
     {"m=0", CASE_QUICK},
     {"n=0", CASE_QUICK},
+    {"m=5 n=67 k=520 invariant", CASE_QUICK},
     {"m=3 n=5 k=0 bias=f32 residual=f16", CASE_QUICK},
     {"n=1 k=1", CASE_QUICK},
     {"n=1 k=1 w=w8", CASE_QUICK},
@@ -108,6 +110,20 @@ static const case_entry entries[] = {
     {"m=65 n=129 k=1056 w=q4_1 y=f32 bias=bf16", CASE_QUICK},
     {"m=64 n=512 k=1024 w=q4_0", CASE_QUICK},
 
+    /* Tiles of 128 x 256 x 64 and their parts, on devices of about 132 units; N in whole blocks of
+     * 32 and not. */
+    {"m=64 n=48 k=8", CASE_QUICK},
+    {"m=65 n=256 k=64 y=f32", CASE_QUICK},
+    {"m=127 n=257 k=72 bias=f16", CASE_QUICK},
+    {"m=127 n=288 k=72 bias=f16", CASE_QUICK},
+    {"m=128 n=1024 k=192 x=bf16 w=bf16 y=bf16 residual=bf16", CASE_QUICK},
+    {"m=129 n=1000 k=200 bias=f32 residual=f16 y=f32", CASE_QUICK},
+    {"m=300 n=288 k=200 x=bf16 w=bf16 y=f32 bias=f32 residual=f16", CASE_QUICK},
+    {"m=72 batch=3 n=320 k=136", CASE_QUICK},
+    {"m=70 n=64 k=136 xgap=8 ygap=1 residual=f32 rgap=3", CASE_QUICK},
+    {"m=500 n=2528 k=88 ygap=8 y=f32", CASE_QUICK},
+    {"m=129 n=16992 k=24", CASE_QUICK},
+
     /* Four bits as checkpoints pack them. */
     {"n=48 k=192 w=w4 group=128", CASE_QUICK},
     {"n=67 k=511 w=w4 group=64 y=f32", CASE_QUICK},
@@ -154,8 +170,8 @@ static const case_entry entries[] = {
     {"n=0 k=64 w=gptq_v1 group=32", CASE_QUICK},
     {"n=8 k=0 w=awq_gemm", CASE_QUICK},
 
-    /* The layouts of NVIDIA's matrix unit on any device: formats, kinds of scale and zero, groups of
-     * one to four steps of 32, edges of blocks of 16 rows and tiles of 64 along K. */
+    /* The layouts of NVIDIA's matrix unit on any device: formats, kinds of scale and zero, groups
+     * of one to four steps of 32, edges of blocks of 16 rows and tiles of 64 along K. */
     {"n=48 k=192 w=w4 group=64 layout=nv", CASE_QUICK},
     {"m=16 n=17 k=4104 w=w4 group=128 y=f32 layout=nv", CASE_QUICK},
     {"m=9 n=1 k=192 w=w4 group=32 zeros=none y=f32 layout=nv", CASE_QUICK},
@@ -280,9 +296,9 @@ static case_tensor *add_rows(case_run *run, const case_line *line, const char *n
     case_tensor *t =
         case_add_tensor(run, name, role, dtype, batch ? 3 : 2, batch ? deep : flat, slot);
     if (gap || batch)
-        case_set_row_stride(t, columns + gap);
+        case_set_row_stride(t, case_plus(columns, gap));
     if (batch)
-        t->stride[0] += 8;
+        t->stride[0] = case_plus(t->stride[0], 8);
     t->pad = case_u64(line, "pad");
     return t;
 }
@@ -298,15 +314,15 @@ static bool describe(case_run *run, const case_line *line, llmk_format format, l
     const bool gptq = format == LLMK_FORMAT_GPTQ_V1 || format == LLMK_FORMAT_GPTQ_V2;
     const bool k_quant = format == LLMK_FORMAT_GGUF_Q4_K || format == LLMK_FORMAT_GGUF_Q6_K;
     const bool gguf = format >= LLMK_FORMAT_GGUF_Q8_0 && !tables;
-    const uint64_t k_step = k_quant ? 256 : gguf ? 32 : gptq && bits ? 32 / bits : 1;
+    if (bits != 4 && (bits != 8 || !(gptq || ct)))
+        return case_refuse(run, "bits is %llu; expected 4, or 8 of GPTQ and compressed-tensors",
+                           (unsigned long long)bits);
+    const uint64_t k_step = k_quant ? 256 : gguf ? 32 : gptq ? 32 / bits : 1;
     if (k % k_step)
         return case_refuse(run, "k is %llu; expected a multiple of %llu", (unsigned long long)k,
                            (unsigned long long)k_step);
     if (case_u64(line, "group") && format != LLMK_FORMAT_W8 && !tables)
         return case_refuse(run, "group goes with w=w8 and formats with scales apart");
-    if (bits != 4 && (bits != 8 || !(gptq || ct)))
-        return case_refuse(run, "bits is %llu; expected 4, or 8 of GPTQ and compressed-tensors",
-                           (unsigned long long)bits);
     if ((gptq || format == LLMK_FORMAT_AWQ_GEMM) && n % (32 / bits))
         return case_refuse(run, "n fills no whole words");
     if (order != LINEAR_IN_ORDER && !gptq && !ct)
@@ -329,6 +345,34 @@ static bool describe(case_run *run, const case_line *line, llmk_format format, l
     return true;
 }
 
+/* Their sizes, unless n and k are such that computing these would overflow. */
+static void reserve_weights(case_run *run, linear_weights *w)
+{
+    const uint64_t rows = (w->n > w->k ? w->n : w->k) + 1; /* some formats store k rows of n */
+    const uint64_t most =
+        case_plus(case_times(4 * (w->n + 1), w->k + 1), case_times(rows, w->row_padding));
+    if (most > UINT64_MAX / 64) {
+        case_reserve(run, "the weights", UINT64_MAX, 0);
+        return;
+    }
+    linear_weights_set_sizes(w);
+    const uint64_t bytes = w->data_bytes + w->scales_bytes + w->zeros_bytes + w->g_idx_bytes;
+    /* filling takes a byte for a weight and f64 for a scale, or a row in f64 */
+    case_reserve(run, "the weights", bytes + (w->n + 16) * (w->k + 1), bytes);
+}
+
+static bool make_weights(case_run *run, linear_weights *w)
+{
+    w->data = case_alloc(run, w->data_bytes);
+    w->scales = case_alloc(run, w->scales_bytes);
+    w->zeros = w->zeros_bytes ? case_alloc(run, w->zeros_bytes) : NULL;
+    w->g_idx = w->g_idx_bytes ? case_alloc(run, w->g_idx_bytes) : NULL;
+    memset(w->data, 0xa5, w->data_bytes);
+    case_keep(run, w);
+    return linear_weights_fill(w, 7) ||
+           case_refuse(run, "the host has no memory to fill the weights");
+}
+
 static bool prepare(case_run *run, const case_line *line, void *args_)
 {
     llmk_linear_args *args = args_;
@@ -344,54 +388,51 @@ static bool prepare(case_run *run, const case_line *line, void *args_)
         return false;
     if (batch && m % batch)
         return case_refuse(run, "batch does not divide m");
+    args->flags = case_flag(line, "invariant") ? LLMK_LINEAR_BATCH_INVARIANT : 0;
     if (case_flag(line, "transposed") && batch)
         return case_refuse(run, "transposed and batch exclude each other");
     if (case_flag(line, "inplace") &&
         (residual_type != y_type || case_u64(line, "rgap") != case_u64(line, "ygap")))
         return case_refuse(run, "inplace: y and the residual need the same dtype and gaps");
 
-    linear_weights_set_sizes(w);
-    w->data = case_alloc(run, w->data_bytes);
-    w->scales = case_alloc(run, w->scales_bytes);
-    w->zeros = w->zeros_bytes ? case_alloc(run, w->zeros_bytes) : NULL;
-    w->g_idx = w->g_idx_bytes ? case_alloc(run, w->g_idx_bytes) : NULL;
-    memset(w->data, 0xa5, w->data_bytes);
-    linear_weights_fill(w, 7);
-    case_keep(run, w);
-
+    reserve_weights(run, w);
     case_tensor *x = add_rows(run, line, "x", CASE_INPUT, case_dtype(line, "x"), k,
                               case_u64(line, "xgap"), &args->x);
     if (case_flag(line, "transposed")) {
         x->stride[0] = 1;
         x->stride[1] = m;
     }
-    case_fill_values(run, x, CASE_UNIFORM, 1, 1);
     case_tensor *bias = NULL, *residual = NULL;
     if (bias_type) {
         bias = case_add_tensor(run, "bias", CASE_INPUT, bias_type, 1, &n, &args->bias);
         bias->pad = case_u64(line, "pad");
-        case_fill_values(run, bias, CASE_UNIFORM, 2, 2);
     }
-    if (residual_type) {
+    if (residual_type)
         residual = add_rows(run, line, "residual", CASE_INPUT, residual_type, n,
                             case_u64(line, "rgap"), &args->residual);
-        case_fill_values(run, residual, CASE_UNIFORM, 2, 3);
-    }
     case_tensor *y =
         add_rows(run, line, "y", CASE_OUTPUT, y_type, n, case_u64(line, "ygap"), &args->y);
     if (case_flag(line, "inplace"))
         case_in_place(run, y, residual);
+    if (!case_declared(run) || !make_weights(run, w))
+        return false;
+    case_fill_values(run, x, CASE_UNIFORM, 1, 1);
+    if (bias)
+        case_fill_values(run, bias, CASE_UNIFORM, 2, 2);
+    if (residual)
+        case_fill_values(run, residual, CASE_UNIFORM, 2, 3);
     if (case_timing_only(run))
         return true;
-    linear_reference(&(linear_problem_f64){.w = w,
-                                           .m = m,
-                                           .x = x->values,
-                                           .bias = bias ? bias->values : NULL,
-                                           .residual = residual ? residual->values : NULL,
-                                           .y_type = y_type,
-                                           .y = case_expect(run, y),
-                                           .bound = case_bound(run, y)});
-    return true;
+    const linear_problem_f64 problem = {.w = w,
+                                        .m = m,
+                                        .x = x->values,
+                                        .bias = bias ? bias->values : NULL,
+                                        .residual = residual ? residual->values : NULL,
+                                        .y_type = y_type,
+                                        .y = case_expect(run, y),
+                                        .bound = case_bound(run, y)};
+    return linear_reference(&problem) ||
+           case_refuse(run, "the host has no memory for a row of the weights");
 }
 
 static void free_weights(void *weights)
@@ -406,9 +447,9 @@ static bool prepare_set(case_run *run, const case_line *line, void *args_, size_
     const linear_weights *w = case_kept(run);
     const llmk_weights_desc desc = linear_weights_describe(w);
     llmk_weights *weights = NULL;
-    const llmk_status status = llmk_weights_create_as(
-        case_context(run), &desc, (llmk_layout_class)case_u64(line, "layout"),
-        case_u64(line, "split"), &weights);
+    const llmk_status status = llmk_weights_create_as(case_context(run), &desc,
+                                                      (llmk_layout_class)case_u64(line, "layout"),
+                                                      case_u64(line, "split"), &weights);
     if (status == LLMK_OUT_OF_DEVICE_MEMORY)
         return case_skip(run, "weights: %s", llmk_error_message());
     if (status != LLMK_OK)
@@ -421,27 +462,9 @@ static bool prepare_set(case_run *run, const case_line *line, void *args_, size_
     return true;
 }
 
-static llmk_status call(llmk_context *ctx, cl_command_queue queue, const void *args,
-                        const llmk_events *events)
-{
-    return llmk_linear(ctx, queue, args, events);
-}
-
 static double flops(const case_line *line)
 {
     return 2.0 * case_get(line, "m") * case_get(line, "n") * case_get(line, "k");
 }
 
-const case_op case_op_linear = {
-    .name = "linear",
-    .op = LLMK_OP_LINEAR,
-    .args_size = sizeof(llmk_linear_args),
-    .fields = fields,
-    .field_count = sizeof fields / sizeof *fields,
-    .entries = entries,
-    .entry_count = sizeof entries / sizeof *entries,
-    .prepare = prepare,
-    .call = call,
-    .flops = flops,
-    .prepare_set = prepare_set,
-};
+CASE_OP(linear, LLMK_OP_LINEAR, prepare_set);

@@ -40,7 +40,7 @@ static inline case_tensor *quant_add_matrix(case_run *run, const char *name, cas
     const uint64_t stride = case_u64(line, "stride");
     case_tensor *t = case_add_tensor(run, name, role, dtype, 2, (uint64_t[]){s->n, s->k}, slot);
     t->stride[1] = inner;
-    t->stride[0] = (stride ? stride : s->k) * inner;
+    t->stride[0] = case_times(stride ? stride : s->k, inner);
     t->pad = case_u64(line, "pad") * (dtype == LLMK_U4 ? 2 : 1);
     return t;
 }
@@ -60,7 +60,7 @@ static inline case_tensor *quant_add_scales(case_run *run, const char *name, cas
         case_add_tensor(run, name, empty ? CASE_INPUT : role, dtype, int4 ? 2 : 1, dim, slot);
     t->stride[int4] = inner;
     if (int4)
-        t->stride[0] = groups * inner;
+        t->stride[0] = case_times(groups, inner);
     return t;
 }
 

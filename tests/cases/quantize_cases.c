@@ -86,6 +86,8 @@ static bool prepare(case_run *run, const case_line *line, void *args)
     case_tensor *zero = NULL;
     if (s.scheme == LLMK_QUANT_INT4_ASYMMETRIC)
         zero = quant_add_scales(run, "zero", CASE_OUTPUT, LLMK_U8, &s, &a->zero);
+    if (!case_declared(run))
+        return false;
     fill(run, x, (int)case_get(line, "data"));
     if (case_timing_only(run))
         return true;
@@ -101,27 +103,13 @@ static bool prepare(case_run *run, const case_line *line, void *args)
     return true;
 }
 
-static void free_workspace(void *workspace)
-{
-    llmk_workspace_free(workspace);
-}
-
 static bool prepare_set(case_run *run, const case_line *line, void *args, size_t set)
 {
     (void)line, (void)set;
     llmk_quantize_args *a = args;
-    uint64_t bytes;
-    if (llmk_quantize_workspace_size(case_context(run), a, &bytes) != LLMK_OK ||
-        llmk_workspace_create(case_context(run), bytes, &a->workspace) != LLMK_OK)
-        return case_refuse(run, "%s", llmk_error_message());
-    case_cleanup(run, free_workspace, a->workspace);
-    return true;
-}
-
-static llmk_status call(llmk_context *ctx, cl_command_queue queue, const void *args,
-                        const llmk_events *events)
-{
-    return llmk_quantize(ctx, queue, args, events);
+    uint64_t bytes = 0;
+    const llmk_status status = llmk_quantize_workspace_size(case_context(run), a, &bytes);
+    return case_workspace(run, status, bytes, &a->workspace);
 }
 
 static double flops(const case_line *line)
@@ -212,16 +200,4 @@ static const case_entry entries[] = {
     {"scheme=int4-asymmetric n=300 k=5126 g=2 x=bf16", CASE_FULL},
 };
 
-const case_op case_op_quantize = {
-    .name = "quantize",
-    .op = LLMK_OP_QUANTIZE,
-    .args_size = sizeof(llmk_quantize_args),
-    .fields = fields,
-    .field_count = sizeof fields / sizeof *fields,
-    .entries = entries,
-    .entry_count = sizeof entries / sizeof *entries,
-    .prepare = prepare,
-    .call = call,
-    .flops = flops,
-    .prepare_set = prepare_set,
-};
+CASE_OP(quantize, LLMK_OP_QUANTIZE, prepare_set);

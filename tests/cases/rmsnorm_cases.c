@@ -166,16 +166,9 @@ static bool prepare(case_run *run, const case_line *line, void *args_)
     const llmk_dtype s = case_dtype(line, "s"), y = case_dtype(line, "y");
     const double scale = case_get(line, "scale"), rscale = case_get(line, "rscale");
     case_tensor *tx = layout_tensor(run, "x", CASE_INPUT, case_dtype(line, "x"), h, 1, &args->x);
-    case_fill_values(run, tx, scale == 0 ? CASE_ZERO : CASE_NORMAL, scale, 1);
-    if (case_flag(line, "odd"))
-        put_odd_values(tx, h);
     case_tensor *tw = w ? layout_vector(run, "weight", w, h, &args->weight) : NULL;
-    if (tw)
-        case_fill_values(run, tw, CASE_UNIFORM, 2, 2);
     case_tensor *tr =
         r ? layout_tensor(run, "residual", CASE_INPUT, r, h, 2, &args->residual) : NULL;
-    if (tr)
-        case_fill_values(run, tr, CASE_NORMAL, rscale, 3);
     case_tensor *ts = s ? layout_tensor(run, "sum", CASE_OUTPUT, s, h, 3, &args->sum) : NULL;
     case_tensor *ty = layout_tensor(run, "y", CASE_OUTPUT, y, h, 4, &args->y);
 
@@ -190,6 +183,15 @@ static bool prepare(case_run *run, const case_line *line, void *args_)
         case_in_place(run, ty, under[over]);
     if (sover)
         case_in_place(run, ts, under[sover]);
+    if (!case_declared(run))
+        return false;
+    case_fill_values(run, tx, scale == 0 ? CASE_ZERO : CASE_NORMAL, scale, 1);
+    if (case_flag(line, "odd"))
+        put_odd_values(tx, h);
+    if (tw)
+        case_fill_values(run, tw, CASE_UNIFORM, 2, 2);
+    if (tr)
+        case_fill_values(run, tr, CASE_NORMAL, rscale, 3);
 
     const bool default_eps = case_flag(line, "default_eps");
     args->eps = default_eps ? 0 : (float)case_get(line, "eps");
@@ -217,27 +219,10 @@ static bool prepare(case_run *run, const case_line *line, void *args_)
     return true;
 }
 
-static llmk_status call(llmk_context *ctx, cl_command_queue queue, const void *args,
-                        const llmk_events *events)
-{
-    return llmk_rmsnorm(ctx, queue, args, events);
-}
-
 /* A square and an addition for the sum, two products for y. */
 static double flops(const case_line *line)
 {
     return 4 * (double)layout_rows(line) * case_get(line, "h");
 }
 
-const case_op case_op_rmsnorm = {
-    .name = "rmsnorm",
-    .op = LLMK_OP_RMSNORM,
-    .args_size = sizeof(llmk_rmsnorm_args),
-    .fields = fields,
-    .field_count = sizeof fields / sizeof *fields,
-    .entries = entries,
-    .entry_count = sizeof entries / sizeof *entries,
-    .prepare = prepare,
-    .call = call,
-    .flops = flops,
-};
+CASE_OP(rmsnorm, LLMK_OP_RMSNORM, NULL);

@@ -19,6 +19,7 @@ import sys
 REGISTERS = 65536  # of a multiprocessor, for one work-group
 SHARED = {"sm_80": 48 << 10, "sm_90": 48 << 10, "sm_90a": 227 << 10}
 VGPRS, LDS = 512, 64 << 10
+WORK_GROUP = 256  # AMD_MAX_WORK_GROUP of src/core/device.c
 # Of kernels that are not AMD's own: the array of a slow path. (Scalar registers of any kernel may spill:
 # they go to lanes of vector registers.)
 PORTABLE_SCRATCH = 256
@@ -85,7 +86,7 @@ def check_ptx(folder):
     for name, path in found:
         stem, target = name.rsplit(".", 1)
         log = read(path)
-        for line in re.findall(r".*warning.*", log):
+        for line in re.findall(r".*(?:warning|Performance Loss).*", log):
             problem(name, line)
         ptx = glob.glob(f"{folder}/raw/{stem}.{'sm_90a' if target == 'sm_90a' else 'sm_80'}.ptx")[0]
         if "FRAGMENT_MMA" in stem and "mma.sync" not in read(ptx):
@@ -177,6 +178,9 @@ def check_gfx942(folder):
                 problem(where, "spills")
             if count[".vgpr_count"] > VGPRS or count[".group_segment_fixed_size"] > LDS:
                 problem(where, "too many registers or too much LDS")
+            if (".reqd_workgroup_size" not in data and
+                    count[".max_flat_workgroup_size"] < WORK_GROUP):
+                problem(where, f"takes work-groups smaller than {WORK_GROUP}")
             if count[".wavefront_size"] != 64:
                 problem(where, "the wavefront is not 64")
         for body in re.split(r"^define ", read(f"{folder}/raw/{stem}.gfx942.ll"), flags=re.M)[1:]:

@@ -176,13 +176,14 @@ static void fill_order(const linear_weights *w, uint32_t seed)
             w->g_idx[i] = (uint32_t)(mix(seed * 977u + i) % groups);
 }
 
-void checkpoint_fill(const linear_weights *w, uint32_t seed)
+bool checkpoint_fill(const linear_weights *w, uint32_t seed)
 {
     const uint64_t groups = groups_of(w);
     const unsigned mask = (1u << w->bits) - 1, half = (mask + 1) / 2;
     uint8_t *q = malloc(w->n * w->k + 1), *z = malloc(w->n * groups + 1);
     double *scale = malloc((w->n * groups + 1) * sizeof *scale);
-    if (q && z && scale) {
+    const bool good = q && z && scale;
+    if (good) {
         fill_order(w, seed);
         for (uint64_t i = 0; i < w->n * groups; i++) {
             const uint64_t r = mix((uint64_t)seed << 32 | i);
@@ -205,6 +206,7 @@ void checkpoint_fill(const linear_weights *w, uint32_t seed)
     free(q);
     free(z);
     free(scale);
+    return good;
 }
 
 /* ---- Reading ---- */

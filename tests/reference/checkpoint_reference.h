@@ -14,7 +14,7 @@ bool checkpoint_has_tables(llmk_format format);
 void checkpoint_sizes(linear_weights *w);
 /* Seeded codes, scales, zeros and order. One group in eight has codes that all mean 0, and zeros of
  * 0 and of all ones occur. */
-void checkpoint_fill(const linear_weights *w, uint32_t seed);
+bool checkpoint_fill(const linear_weights *w, uint32_t seed);
 /* The same from numbers of the caller's: q [k, n]; z and scale [groups, n]; g_idx as it is. */
 void checkpoint_pack(const linear_weights *w, const uint8_t *q, const uint8_t *z,
                      const double *scale);

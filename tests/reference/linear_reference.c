@@ -177,12 +177,10 @@ static void fill_w8_row(const linear_weights *w, uint64_t row, const double *v, 
     }
 }
 
-void linear_weights_fill(const linear_weights *w, uint32_t seed)
+bool linear_weights_fill(const linear_weights *w, uint32_t seed)
 {
-    if (checkpoint_has_tables(w->format)) {
-        checkpoint_fill(w, seed);
-        return;
-    }
+    if (checkpoint_has_tables(w->format))
+        return checkpoint_fill(w, seed);
     double *v = malloc((w->k + 1) * sizeof *v);
     for (uint64_t row = 0; v && w->k && row < w->n; row++) {
         uint8_t *bytes = w->data + row * w->row_bytes;
@@ -205,7 +203,9 @@ void linear_weights_fill(const linear_weights *w, uint32_t seed)
                     bytes + b * linear_row_bytes(w->format, block_of(w->format)));
         }
     }
+    const bool good = v != NULL;
     free(v);
+    return good;
 }
 
 static void read_block(llmk_format format, const uint8_t *block, double *value, double *magnitude)
@@ -335,7 +335,7 @@ static bool is_edge(uint64_t i, uint64_t count)
     return i % 64 == 0 || i % 64 == 63 || i + 1 == count;
 }
 
-void linear_reference(const linear_problem_f64 *p)
+bool linear_reference(const linear_problem_f64 *p)
 {
     const linear_weights *w = p->w;
     const bool all = (double)p->m * (double)w->n * (double)w->k <= 0x1p31;
@@ -352,6 +352,8 @@ void linear_reference(const linear_problem_f64 *p)
         for (uint64_t pick = 0; !all && pick < picks; pick++)
             compute(p, mix(j * picks + pick) % p->m, j, value, magnitude);
     }
+    const bool good = value && magnitude;
     free(value);
     free(magnitude);
+    return good;
 }

@@ -49,8 +49,9 @@ void linear_weights_sizes(linear_weights *w, llmk_format format, uint64_t n, uin
                           uint64_t group, uint64_t row_padding);
 /* What llmk_weights_create takes. */
 llmk_weights_desc linear_weights_describe(const linear_weights *w);
-/* Seeded weights uniform in [-1, 1], quantised. Padding between rows is left as it is. */
-void linear_weights_fill(const linear_weights *w, uint32_t seed);
+/* Seeded weights uniform in [-1, 1], quantised. Padding between rows is left as it is. False where
+ * memory ran out. */
+bool linear_weights_fill(const linear_weights *w, uint32_t seed);
 /* value[k]: the weights of a row. magnitude[k]: the sum of the magnitudes of their terms, which
  * exceeds |value| where a minimum is added. */
 void linear_weights_row(const linear_weights *w, uint64_t row, double *value, double *magnitude);
@@ -68,8 +69,8 @@ typedef struct linear_problem_f64 {
 
 /* The result and the bound of docs/numerics.md on its error, storage included. Above 2^31
  * multiply-adds only a sample of outputs is computed - the edges of 64 x 64 tiles, and several
- * others of every column; the rest gets an infinite bound. */
-void linear_reference(const linear_problem_f64 *p);
+ * others of every column; the rest gets an infinite bound. False where memory ran out. */
+bool linear_reference(const linear_problem_f64 *p);
 
 /* Roundings that any one product goes through on its way into y. */
 double linear_depth(uint64_t k);

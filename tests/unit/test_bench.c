@@ -4,6 +4,7 @@
 #include "tools/common/bench_models.h"
 #include "tools/common/bench_report.h"
 
+#include <dirent.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +12,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -44,6 +47,8 @@ static bool copy_prepare(case_run *run, const case_line *line, void *args)
     fail_calls = case_flag(line, "fail");
     case_tensor *x = case_add_tensor(run, "x", CASE_INPUT, case_dtype(line, "x"), 1, dim, &a->x);
     case_tensor *y = case_add_tensor(run, "y", CASE_OUTPUT, case_dtype(line, "x"), 1, dim, &a->y);
+    if (!case_declared(run))
+        return false;
     case_fill_values(run, x, CASE_UNIFORM, 1, 1);
     memcpy(case_expect(run, y), x->values, x->count * sizeof *x->values);
     return true;
@@ -167,6 +172,60 @@ static void test_timing(void **state)
     assert_true(fabs(roof - 800000 / session.roof.copy_gbs * 1e-3) < 1e-9 * roof);
 }
 
+/* ---- Two works in turn ---- */
+
+typedef struct counted_work {
+    cl_command_queue queue;
+    long pause; /* ns a call */
+    unsigned calls;
+    size_t sets_seen;
+} counted_work;
+
+static bool enqueue_pause(void *user, size_t set)
+{
+    counted_work *w = user;
+    const struct timespec pause = {.tv_nsec = w->pause};
+    w->calls++;
+    if (set >= w->sets_seen)
+        w->sets_seen = set + 1;
+    nanosleep(&pause, NULL);
+    return true;
+}
+
+static void test_pairs(void **state)
+{
+    (void)state;
+    counted_work slow = {.pause = 400000}, quick = {.pause = 100000};
+    const bench_work first = {session.queue, enqueue_pause, &slow, 3};
+    const bench_work second = {session.queue, enqueue_pause, &quick, 1};
+    bench_pair pair;
+    assert_true(bench_measure_pair(&first, &second, 1e6, 0.03, &pair));
+    assert_true(pair.first.us.count >= 3 && pair.difference.count == pair.first.us.count);
+    assert_true(pair.second.us.count == pair.first.us.count);
+    assert_true(pair.second.us.median >= 100 && pair.difference.median > 0);
+    assert_true(pair.difference.p5 <= pair.difference.p95);
+    assert_true(slow.sets_seen == 3 && quick.sets_seen == 1);
+    quick.calls = 0;
+    assert_true(bench_measure_pair(&first, &second, 300, 0.03, &pair)); /* too long for company */
+    assert_true(pair.first.us.count >= 3 && pair.second.us.count == 0 && quick.calls == 0);
+    assert_int_equal(pair.difference.count, 0);
+}
+
+static void test_launch_beside_short_cases(void **state)
+{
+    (void)state;
+    const bench_row shorts = time_case("n=64"), longs = time_case("n=4000000");
+    if (shorts.timing.us.median < 50) { /* on any machine at rest */
+        assert_int_equal(shorts.launch.us.count, shorts.timing.us.count);
+        assert_true(shorts.launch.us.median > 0 && shorts.beyond.p5 <= shorts.beyond.p95);
+        assert_true(bench_row_beyond_us(&shorts, &session.roof) ==
+                    shorts.timing.us.median - shorts.launch.us.median);
+    }
+    assert_int_equal(longs.launch.us.count, 0);
+    assert_true(bench_row_beyond_us(&longs, &session.roof) ==
+                longs.timing.us.median - session.roof.launch_us);
+}
+
 static void test_slow_operator_looks_slow(void **state)
 {
     (void)state;
@@ -207,6 +266,22 @@ static void test_failures_are_rows(void **state)
     assert_true(skipped.skipped && strstr(skipped.error, "not here"));
     const bench_row failed = time_case("fail");
     assert_true(!failed.skipped && strstr(failed.error, "LLMK_INVALID_SHAPE"));
+}
+
+static void test_huge_cases_are_rows(void **state)
+{
+    (void)state;
+    for (const case_op *const *op = case_ops; *op; op++) {
+        case_line line;
+        bench_row row;
+        char error[256];
+        assert_true(case_parse_fields(*op, "", &line, error, sizeof error));
+        for (size_t i = 0; i < (*op)->field_count; i++)
+            if ((*op)->fields[i].kind == CASE_U64)
+                line.value[i] = 9007199254740992;
+        bench_session_time(&session, &line, &row);
+        assert_true(strlen(row.error) > 10 && row.timing.us.count == 0);
+    }
 }
 
 /* A short run of every operator that there is. */
@@ -296,7 +371,9 @@ static void test_json(void **state)
     json_decref(document);
     unlink(path);
     assert_false(bench_json_write("/nowhere/at/all", &session, rows, 2, error, sizeof error));
-    assert_non_null(strstr(error, "/nowhere/at/all: "));
+    assert_non_null(strstr(error, "/nowhere/at/all"));
+    assert_false(bench_json_write("/dev/full", &session, rows, 2, error, sizeof error));
+    assert_non_null(strstr(error, "/dev/full: "));
 
     char *line = bench_json_row(&rows[0], &session.roof);
     assert_null(strchr(line, '\n'));
@@ -309,18 +386,69 @@ static void test_json(void **state)
 #endif
 }
 
+#ifdef LLMK_HAVE_JANSSON
+static size_t count_files(const char *folder)
+{
+    size_t count = 0;
+    DIR *dir = opendir(folder);
+    assert_non_null(dir);
+    while (readdir(dir))
+        count++;
+    closedir(dir);
+    return count - 2;
+}
+#endif
+
+static void test_json_file(void **state)
+{
+    (void)state;
+#ifdef LLMK_HAVE_JANSSON
+    char dir[] = "/tmp/llmk-out-XXXXXX", path[64], link[64], error[512];
+    struct stat info;
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/rows.json", dir);
+    snprintf(link, sizeof link, "%s/link.json", dir);
+    assert_true(bench_json_writable(path, error, sizeof error));
+    assert_int_equal(count_files(dir), 0); /* asking leaves nothing */
+    write_file(path, "as it was");
+    assert_int_equal(symlink("rows.json", link), 0);
+    assert_false(bench_json_writable(link, error, sizeof error));
+    assert_non_null(strstr(error, "link.json exists and is not a regular file"));
+    assert_true(bench_json_writable(path, error, sizeof error));
+    assert_true(stat(path, &info) == 0 && info.st_size == 9);
+    assert_true(bench_json_write(path, &session, NULL, 0, error, sizeof error));
+    assert_true(stat(path, &info) == 0 && info.st_size > 9);
+    assert_int_equal(count_files(dir), 2);
+    assert_true(bench_json_writable("/dev/null", error, sizeof error));
+    assert_false(bench_json_writable(dir, error, sizeof error));
+    assert_non_null(strstr(error, "not a regular file"));
+    assert_false(bench_json_writable("/nowhere/at/all", error, sizeof error));
+    assert_non_null(strstr(error, "/nowhere/at/all"));
+    assert_non_null(strstr(error, "cannot be created: No such file"));
+    unlink(link);
+    unlink(path);
+    rmdir(dir);
+#else
+    skip();
+#endif
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_statistics),
         cmocka_unit_test(test_rotation),
         cmocka_unit_test(test_timing),
+        cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_launch_beside_short_cases),
         cmocka_unit_test(test_slow_operator_looks_slow),
         cmocka_unit_test(test_wrong_operator_looks_wrong),
         cmocka_unit_test(test_failures_are_rows),
+        cmocka_unit_test(test_huge_cases_are_rows),
         cmocka_unit_test(test_every_operator),
         cmocka_unit_test(test_models),
         cmocka_unit_test(test_json),
+        cmocka_unit_test(test_json_file),
     };
     return cmocka_run_group_tests(tests, open_session, close_session);
 }

@@ -74,6 +74,8 @@ static bool fake_prepare(case_run *run, const case_line *line, void *args)
         case_set_row_stride(x, dim[1] + case_u64(line, "gap"));
         case_set_row_stride(y, dim[1] + case_u64(line, "gap"));
     }
+    if (!case_declared(run))
+        return false;
     if (case_is_float(dtype))
         case_fill_values(run, x, CASE_UNIFORM, 1, 1);
     else

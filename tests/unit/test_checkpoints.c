@@ -2,44 +2,14 @@
  * sources in buffers and in parts, sizes held, refusals. */
 #include "core/weights.h"
 
-#include "cases/case.h"
 #include "core/half.h"
 #include "formats/gguf_blocks.h"
 #include "reference/checkpoint_reference.h"
+#include "support/device.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
-
-typedef struct fixture {
-    llmk_context *ctx;
-    cl_command_queue queue;
-} fixture;
-
-static int set_up(void **state)
-{
-    fixture *f = test_calloc(1, sizeof *f);
-    assert_int_equal(llmk_context_create(NULL, &f->ctx), LLMK_OK);
-    f->queue = case_queue_new(f->ctx);
-    assert_non_null(f->queue);
-    *state = f;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    fixture *f = *state;
-    clReleaseCommandQueue(f->queue);
-    llmk_context_free(f->ctx);
-    test_free(f);
-    return 0;
-}
 
 static llmk_source host(const void *bytes, uint64_t size)
 {

@@ -2,6 +2,7 @@
  * contexts and their options, workspaces. */
 #include "core/core.h"
 #include "llmk_cmocka.h"
+#include "ops/operator.h"
 #include "support/calls.h"
 
 #include <pthread.h>
@@ -239,6 +240,10 @@ static void test_forced_variants(void **state)
         {"add : ref", "no operator \"add \""},
         {"multiply:ref", "no operator \"multiply\""},
         {"ADD:ref", "no operator \"ADD\""},
+        {"*:ref", NULL},
+        {"*:subgroup,add:ref", NULL},
+        {"*:fastest", "no operator has a variant \"fastest\""},
+        {"*", "OP:NAME"},
         {"add:fastest", "it has "},
         {"add:%s%n%x", "no variant"},
         {"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa:ref",
@@ -247,10 +252,53 @@ static void test_forced_variants(void **state)
     for (size_t i = 0; i < LLMK_COUNT(cases); i++) {
         llmk_context_options o = LLMK_INIT(llmk_context_options);
         o.variant = cases[i].text;
-        if (cases[i].word)
+        if (cases[i].word) {
             assert_refused(&o, LLMK_INVALID_ARGUMENT, cases[i].word);
-        else
+            assert_refused(&o, LLMK_INVALID_ARGUMENT, "llmk_context_create: options.variant: ");
+            assert_null(strstr(llmk_error_message(), "LLMK_VARIANT"));
+        } else {
             assert_int_equal(try_options(&o), LLMK_OK);
+        }
+    }
+}
+
+/* The environment wins, and is then what the sentence names. */
+static void test_forced_variants_twice(void **state)
+{
+    (void)state;
+    llmk_context_options o = LLMK_INIT(llmk_context_options);
+    o.variant = "add:fastest";
+    setenv("LLMK_VARIANT", "add:ref", 1);
+    assert_int_equal(try_options(&o), LLMK_OK);
+    o.variant = "add:ref";
+    setenv("LLMK_VARIANT", "add:fastest", 1);
+    assert_refused(&o, LLMK_INVALID_ARGUMENT, "LLMK_VARIANT: operator add has no variant");
+    assert_null(strstr(llmk_error_message(), "options.variant"));
+    unsetenv("LLMK_VARIANT");
+}
+
+/* A variant that is never chosen on a CPU, unless forced: by its operator's name or by "*". */
+static void test_forced_where_it_is_not_chosen(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        bool forced;
+    } cases[] = {{"rmsnorm:subgroup", true},
+                 {"*:subgroup", true},
+                 {"add:ref,*:subgroup", true},
+                 {"*:subgroup,rmsnorm:ref", true}, /* the first that fits */
+                 {"rmsnorm:ref,*:subgroup", false},
+                 {"*:ref,*:subgroup", false},
+                 {"add:ref", false}};
+    for (size_t i = 0; i < LLMK_COUNT(cases); i++) {
+        llmk_context *ctx;
+        llmk_context_options o = LLMK_INIT(llmk_context_options);
+        o.variant = cases[i].text;
+        assert_int_equal(llmk_context_create(&o, &ctx), LLMK_OK);
+        if (llmk_variant_is_forced(ctx, "rmsnorm", "subgroup") != cases[i].forced)
+            fail_msg("%s", cases[i].text);
+        llmk_context_free(ctx);
     }
 }
 
@@ -483,6 +531,8 @@ int main(void)
         cmocka_unit_test(test_device_list),
         cmocka_unit_test(test_options),
         cmocka_unit_test(test_forced_variants),
+        cmocka_unit_test(test_forced_variants_twice),
+        cmocka_unit_test(test_forced_where_it_is_not_chosen),
         cmocka_unit_test(test_forced_variant_cannot),
         cmocka_unit_test(test_callers_context),
         cmocka_unit_test(test_two_devices),

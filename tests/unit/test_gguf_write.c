@@ -330,12 +330,58 @@ static void slice_refusals(void **state)
     llmk_gguf_close(source);
 }
 
+/* The rename at the end would replace them by a file. */
+static void outputs_that_are_no_files(void **state)
+{
+    (void)state;
+    char error[256], fifo[80], link[80], dangling[80], folder[80];
+    const llmk_gguf_synthetic model = small_model(LLMK_GGUF_F16);
+    write_model(&model, first);
+    llmk_gguf *source = open_file(first);
+    (void)snprintf(fifo, sizeof fifo, "%s/fifo", directory);
+    (void)snprintf(link, sizeof link, "%s/link", directory);
+    (void)snprintf(dangling, sizeof dangling, "%s/dangling", directory);
+    (void)snprintf(folder, sizeof folder, "%s/folder", directory);
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    assert_int_equal(symlink(first, link), 0);
+    assert_int_equal(symlink("nothing", dangling), 0);
+    assert_int_equal(mkdir(folder, 0700), 0);
+    const char *const paths[] = {fifo, link, dangling, folder, "/dev/null"};
+    const size_t files = count_files();
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        struct stat before, after;
+        assert_int_equal(lstat(paths[i], &before), 0);
+        for (int slice = 0; slice < 2; slice++) {
+            error[0] = '\0';
+            assert_false(slice
+                             ? llmk_gguf_write_slice(source, NULL, 0, paths[i], error, sizeof error)
+                             : llmk_gguf_write_synthetic(&model, paths[i], error, sizeof error));
+            if (!strstr(error, "exists and is not a regular file"))
+                fail_msg("%s: %s", paths[i], error);
+        }
+        assert_int_equal(lstat(paths[i], &after), 0);
+        assert_true(before.st_ino == after.st_ino && before.st_mode == after.st_mode);
+    }
+    assert_int_equal(count_files(), files);
+    llmk_gguf_close(source);
+    source = open_file(first); /* which the link did not lead to */
+    llmk_gguf_close(source);
+    (void)unlink(fifo);
+    (void)unlink(link);
+    (void)unlink(dangling);
+    (void)rmdir(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(synthetic_models),   cmocka_unit_test(synthetic_is_seeded),
-        cmocka_unit_test(synthetic_refusals), cmocka_unit_test(slice_round_trip),
-        cmocka_unit_test(slice_metadata),     cmocka_unit_test(slice_refusals),
+        cmocka_unit_test(synthetic_models),
+        cmocka_unit_test(synthetic_is_seeded),
+        cmocka_unit_test(synthetic_refusals),
+        cmocka_unit_test(slice_round_trip),
+        cmocka_unit_test(slice_metadata),
+        cmocka_unit_test(slice_refusals),
+        cmocka_unit_test(outputs_that_are_no_files),
     };
     return cmocka_run_group_tests_name("gguf_write", tests, make_directory, remove_directory);
 }

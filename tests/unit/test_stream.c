@@ -59,9 +59,9 @@ static void multiply(fixture *f, const llmk_weights *w, llmk_dtype type, const f
     args.y = llmk_matrix(by, LLMK_F32, m, w->n);
     if (llmk_linear(f->ctx, f->queue, &args, NULL) != LLMK_OK)
         fail_msg("%s", llmk_error_message());
-    assert_int_equal(clEnqueueReadBuffer(f->queue, by, CL_TRUE, 0, m * w->n * sizeof *y, y, 0, NULL,
-                                         NULL),
-                     CL_SUCCESS);
+    assert_int_equal(
+        clEnqueueReadBuffer(f->queue, by, CL_TRUE, 0, m * w->n * sizeof *y, y, 0, NULL, NULL),
+        CL_SUCCESS);
     clReleaseMemObject(bx);
     clReleaseMemObject(by);
     free(halves);
@@ -88,8 +88,7 @@ static void check_codes(fixture *f, llmk_dtype type, uint32_t bits)
         zeros[n] = (int8_t)((int)n - (int)count / 2);
         scales[n] = llmk_f32_to_f16(1);
         for (uint64_t i = 0; i < count * bits / 8; i++)
-            codes[n * count * bits / 8 + i] =
-                (uint8_t)(bits == 8 ? i : 2 * i | (2 * i + 1) << 4);
+            codes[n * count * bits / 8 + i] = (uint8_t)(bits == 8 ? i : 2 * i | (2 * i + 1) << 4);
     }
     llmk_weights_desc desc = LLMK_INIT(llmk_weights_desc);
     desc.format = LLMK_FORMAT_COMPRESSED_TENSORS;
@@ -186,10 +185,9 @@ static void test_edges(void **state)
                 multiply(&ref, same, type, x, MAX_ROWS, expected);
                 for (unsigned i = 0; i < MAX_ROWS * N; i++) {
                     const float e = expected[i];
-                    if (isnan(e) ? !isnan(y[i])
-                        : isinf(e)
-                            ? y[i] != e
-                            : !(fabsf(y[i] - e) <= 1e-6f * (fabsf(edges[i / N]) + 1000)))
+                    if (isnan(e)   ? !isnan(y[i])
+                        : isinf(e) ? y[i] != e
+                                   : !(fabsf(y[i] - e) <= 1e-6f * (fabsf(edges[i / N]) + 1000)))
                         fail_msg("y[%u, %u] is %g; expected %g", i / N, i % N, (double)y[i],
                                  (double)e);
                 }

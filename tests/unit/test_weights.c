@@ -2,47 +2,17 @@
  * bound notices one wrong nibble. */
 #include "core/weights.h"
 
-#include "cases/case.h"
 #include "reference/linear_reference.h"
+#include "support/device.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static const llmk_format all_formats[] = {
     LLMK_FORMAT_F32,       LLMK_FORMAT_F16,       LLMK_FORMAT_BF16,     LLMK_FORMAT_W8,
     LLMK_FORMAT_GGUF_Q8_0, LLMK_FORMAT_GGUF_Q4_0, LLMK_FORMAT_GGUF_Q4_1};
 #define FORMATS (sizeof all_formats / sizeof *all_formats)
-
-typedef struct fixture {
-    llmk_context *ctx;
-    cl_command_queue queue;
-} fixture;
-
-static int set_up(void **state)
-{
-    fixture *f = test_calloc(1, sizeof *f);
-    assert_int_equal(llmk_context_create(NULL, &f->ctx), LLMK_OK);
-    f->queue = case_queue_new(f->ctx);
-    assert_non_null(f->queue);
-    *state = f;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    fixture *f = *state;
-    clReleaseCommandQueue(f->queue);
-    llmk_context_free(f->ctx);
-    test_free(f);
-    return 0;
-}
 
 /* ---- Sources ---- */
 
@@ -62,20 +32,6 @@ static void free_source(linear_weights *w)
 {
     free(w->data);
     free(w->scales);
-}
-
-static llmk_weights_desc describe(const linear_weights *w)
-{
-    llmk_weights_desc desc = LLMK_INIT(llmk_weights_desc);
-    desc.format = w->format;
-    desc.n = w->n;
-    desc.k = w->k;
-    desc.group_size = w->group;
-    desc.row_bytes = w->row_bytes;
-    desc.data = (llmk_source){.host = w->data, .size = w->data_bytes};
-    if (w->format == LLMK_FORMAT_W8)
-        desc.scales = (llmk_source){.host = w->scales, .size = w->scales_bytes};
-    return desc;
 }
 
 static llmk_weights *create(fixture *f, const llmk_weights_desc *desc)
@@ -138,7 +94,7 @@ static void test_info(void **state)
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
         const uint64_t n = 48, k = 4096;
         linear_weights source = make_source(expected[i].format, n, k, expected[i].group, 0);
-        const llmk_weights_desc desc = describe(&source);
+        const llmk_weights_desc desc = linear_weights_describe(&source);
         llmk_weights *w = create(*state, &desc);
         llmk_weights_info info = LLMK_INIT(llmk_weights_info);
         assert_int_equal(llmk_weights_get_info(w, &info), LLMK_OK);
@@ -175,7 +131,7 @@ static void test_bits(void **state)
     for (size_t i = 0; i < FORMATS; i++) {
         const uint64_t n = 3, k = all_formats[i] >= LLMK_FORMAT_GGUF_Q8_0 ? 96 : 77;
         linear_weights source = make_source(all_formats[i], n, k, 0, 5);
-        const llmk_weights_desc desc = describe(&source);
+        const llmk_weights_desc desc = linear_weights_describe(&source);
         llmk_weights *w = create(*state, &desc);
         uint8_t *bytes = device_bytes(*state, w);
         const uint8_t *scales = bytes + n * w->pitch;
@@ -226,7 +182,8 @@ static void test_bits(void **state)
     }
 }
 
-/* ---- The layouts of NVIDIA's matrix unit, by positions worked out by hand from the drawings ---- */
+/* ---- The layouts of NVIDIA's matrix unit, by positions worked out by hand from the drawings ----
+ */
 
 static llmk_weights *create_nv(fixture *f, const llmk_weights_desc *desc)
 {
@@ -251,9 +208,9 @@ static void test_nv_u4(void **state)
     static const struct {
         unsigned row, k, byte, shift;
     } at[] = {
-        {0, 0, 0, 0},     {0, 1, 2, 0},    {0, 2, 1, 0},   {0, 3, 3, 0},     {8, 0, 0, 4},
-        {8, 3, 3, 4},     {0, 4, 4, 0},    {0, 8, 16, 0},  {0, 32, 8, 0},    {1, 0, 64, 0},
-        {5, 45, 350, 0},  {15, 63, 511, 4}, {3, 64, 704, 0}, {13, 100, 844, 4},
+        {0, 0, 0, 0},    {0, 1, 2, 0},     {0, 2, 1, 0},    {0, 3, 3, 0},      {8, 0, 0, 4},
+        {8, 3, 3, 4},    {0, 4, 4, 0},     {0, 8, 16, 0},   {0, 32, 8, 0},     {1, 0, 64, 0},
+        {5, 45, 350, 0}, {15, 63, 511, 4}, {3, 64, 704, 0}, {13, 100, 844, 4},
     };
     static const unsigned place[N] = {0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15};
     float scales[N][G], held_scales[G][N];
@@ -295,8 +252,8 @@ static void test_nv_s8(void **state)
     enum { N = 16, K = 64 };
     static const struct {
         unsigned row, k, byte;
-    } at[] = {{0, 0, 0},    {0, 7, 7},     {8, 0, 8},    {0, 9, 17},
-              {2, 0, 128},  {15, 31, 511}, {5, 40, 848}, {13, 63, 895}};
+    } at[] = {{0, 0, 0},   {0, 7, 7},     {8, 0, 8},    {0, 9, 17},
+              {2, 0, 128}, {15, 31, 511}, {5, 40, 848}, {13, 63, 895}};
     float scales[N] = {0};
     uint8_t held[N * K];
     for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
@@ -341,7 +298,7 @@ static void test_nv_bytes(void **state)
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
         linear_weights source =
             make_source(expected[i].format, expected[i].n, expected[i].k, expected[i].group, 0);
-        const llmk_weights_desc desc = describe(&source);
+        const llmk_weights_desc desc = linear_weights_describe(&source);
         llmk_weights *w = create_nv(*state, &desc);
         size_t data = 0, scales = 0;
         assert_string_equal(llmk_layout_name(w->layout), expected[i].layout);
@@ -361,7 +318,7 @@ static void test_nv_segments(void **state)
 {
     fixture *f = *state;
     linear_weights source = make_source(LLMK_FORMAT_GGUF_Q4_0, 300, 256, 0, 0);
-    const llmk_weights_desc desc = describe(&source);
+    const llmk_weights_desc desc = linear_weights_describe(&source);
     llmk_weights *w = NULL;
     assert_int_equal(llmk_weights_create_as(f->ctx, &desc, LLMK_CLASS_NV, 128 * 50, &w), LLMK_OK);
     assert_int_equal(w->block, 16);
@@ -399,7 +356,7 @@ static void test_buffers(void **state)
     for (size_t i = 0; i < FORMATS; i++) {
         linear_weights source = make_source(all_formats[i], 2100, 1024,
                                             all_formats[i] == LLMK_FORMAT_W8 ? 100 : 0, 2048);
-        llmk_weights_desc desc = describe(&source);
+        llmk_weights_desc desc = linear_weights_describe(&source);
         llmk_weights *from_host = create(f, &desc);
         desc.data.buffer = buffer_of(f, source.data, source.data_bytes, 24);
         desc.data.host = NULL;
@@ -425,11 +382,12 @@ static void test_segments(void **state)
     fixture *f = *state;
     for (size_t i = 0; i < FORMATS; i++) {
         linear_weights source = make_source(all_formats[i], 300, 256, 0, 0);
-        const llmk_weights_desc desc = describe(&source);
+        const llmk_weights_desc desc = linear_weights_describe(&source);
         llmk_weights *whole = create(f, &desc), *parts = NULL;
         const uint64_t limit = whole->pitch * 70;
         assert_int_equal(whole->segment_count, 1);
-        assert_int_equal(llmk_weights_create_as(f->ctx, &desc, LLMK_CLASS_PORTABLE, limit, &parts), LLMK_OK);
+        assert_int_equal(llmk_weights_create_as(f->ctx, &desc, LLMK_CLASS_PORTABLE, limit, &parts),
+                         LLMK_OK);
         assert_int_equal(parts->segment_count, 5); /* 64 rows each, whole tiles */
         uint64_t next = 0;
         for (size_t s = 0; s < parts->segment_count; s++) {
@@ -440,9 +398,9 @@ static void test_segments(void **state)
         assert_int_equal(next, 300);
         assert_same_weights(f, whole, parts);
         llmk_weights_free(parts);
-        assert_int_equal(llmk_weights_create_as(f->ctx, &desc, LLMK_CLASS_PORTABLE,
-                                                whole->pitch - 1, &parts),
-                         LLMK_OUT_OF_DEVICE_MEMORY);
+        assert_int_equal(
+            llmk_weights_create_as(f->ctx, &desc, LLMK_CLASS_PORTABLE, whole->pitch - 1, &parts),
+            LLMK_OUT_OF_DEVICE_MEMORY);
         assert_null(parts);
         llmk_weights_free(whole);
         free_source(&source);
@@ -471,7 +429,7 @@ static void test_freed_after_context(void **state)
     llmk_weights *w = NULL;
     assert_int_equal(llmk_context_create(NULL, &ctx), LLMK_OK);
     linear_weights source = make_source(LLMK_FORMAT_GGUF_Q4_0, 8, 64, 0, 0);
-    const llmk_weights_desc desc = describe(&source);
+    const llmk_weights_desc desc = linear_weights_describe(&source);
     assert_int_equal(llmk_weights_create(ctx, &desc, &w), LLMK_OK);
     llmk_context_free(ctx);
     llmk_weights_info info = LLMK_INIT(llmk_weights_info);
@@ -496,8 +454,8 @@ static void test_refusals(void **state)
 {
     fixture *f = *state;
     linear_weights source = make_source(LLMK_FORMAT_W8, 6, 64, 16, 3);
-    const llmk_weights_desc good = describe(&source);
-    llmk_weights_desc d;
+    llmk_weights_desc good = linear_weights_describe(&source), d;
+    good.scale_dtype = LLMK_DTYPE_NONE; /* f32 then, and no word of it where the format has none */
     llmk_weights *w = NULL;
     assert_int_equal(llmk_weights_create(NULL, &good, &w), LLMK_INVALID_ARGUMENT);
     assert_int_equal(llmk_weights_create(f->ctx, &good, NULL), LLMK_INVALID_ARGUMENT);
@@ -567,7 +525,7 @@ static void test_linear_refusals(void **state)
 {
     fixture *f = *state;
     linear_weights source = make_source(LLMK_FORMAT_GGUF_Q4_0, 8, 64, 0, 0);
-    const llmk_weights_desc desc = describe(&source);
+    const llmk_weights_desc desc = linear_weights_describe(&source);
     llmk_weights *w = create(f, &desc);
     cl_mem x, y;
     const llmk_linear_args good = small_layer(f, w, &x, &y);

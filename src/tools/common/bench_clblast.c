@@ -78,7 +78,9 @@ static bool has_half(const bench_session *s)
 size_t bench_clblast_time(bench_session *s, const case_line *line, bench_row *row)
 {
     product p;
-    if (!is_dense(line, &p) || (p.half && !has_half(s)))
+    char error[512];
+    if (!is_dense(line, &p) || (p.half && !has_half(s)) ||
+        !case_possible(s->ctx, line, true, error, sizeof error))
         return 0;
     const uint64_t size = p.half ? 2 : 4;
     *row = (bench_row){.variant = "CLBlast", .matrix = p.half};

@@ -48,23 +48,79 @@ static double warm_up(const bench_work *work, double seconds, size_t *set)
     }
 }
 
-bool bench_measure(const bench_work *work, double seconds, bench_timing *timing)
+/* One of the works that take turns. */
+typedef struct turn {
+    const bench_work *work;
+    size_t set;
+    uint64_t calls;
+    double us[MOST_BATCHES];
+} turn;
+
+static bool begin(turn *t, const bench_work *work, double seconds, double *call)
 {
-    double us[MOST_BATCHES], elapsed = 0;
-    size_t set = 0, count = 0;
-    const double call = warm_up(work, seconds, &set);
-    if (call < 0)
+    t->work = work;
+    t->set = 0;
+    *call = warm_up(work, seconds, &t->set);
+    if (*call < 0)
         return false;
     const double batch = fmax(SHORT_BATCH, seconds / (2 * LEAST_BATCHES));
-    timing->calls = (uint64_t)fmin(fmax(ceil(batch / fmax(call, 1e-9)), 1), MOST_CALLS);
+    t->calls = (uint64_t)fmin(fmax(ceil(batch / fmax(*call, 1e-9)), 1), MOST_CALLS);
+    return true;
+}
+
+/* The seconds of batch number `index`; negative on failure. */
+static double take(turn *t, size_t index)
+{
+    const double took = time_batch(t->work, t->calls, &t->set);
+    t->us[index] = took * 1e6 / (double)t->calls;
+    return took;
+}
+
+/* Batches in turn; of `a` alone where `b` is NULL. */
+static bool alternate(turn *a, turn *b, double seconds, bench_pair *pair)
+{
+    double difference[MOST_BATCHES], elapsed = 0;
+    size_t count = 0;
     while (count < MOST_BATCHES && (count < LEAST_BATCHES || elapsed < seconds) &&
            (count < 3 || elapsed < 10 * seconds)) {
-        const double took = time_batch(work, timing->calls, &set);
-        if (took < 0)
+        const double took = take(a, count);
+        if (took < 0 || (b && take(b, count) < 0))
             return false;
-        us[count++] = took * 1e6 / (double)timing->calls;
+        if (b)
+            difference[count] = a->us[count] - b->us[count];
         elapsed += took;
+        count++;
     }
-    timing->us = bench_stats_of(us, count);
+    pair->first = (bench_timing){bench_stats_of(a->us, count), a->calls};
+    if (b) {
+        pair->second = (bench_timing){bench_stats_of(b->us, count), b->calls};
+        pair->difference = bench_stats_of(difference, count);
+    }
     return true;
+}
+
+bool bench_measure_pair(const bench_work *first, const bench_work *second, double below_us,
+                        double seconds, bench_pair *pair)
+{
+    turn a, b;
+    double call, ignored;
+    *pair = (bench_pair){.second = {.calls = 0}};
+    if (!begin(&a, first, seconds, &call))
+        return false;
+    /* Where the warm-up was disturbed, only the median shows that a call is short. */
+    if (call * 1e6 >= below_us || !second) {
+        if (!alternate(&a, NULL, seconds, pair))
+            return false;
+        if (pair->first.us.median >= below_us || !second)
+            return true;
+    }
+    return begin(&b, second, seconds, &ignored) && alternate(&a, &b, seconds, pair);
+}
+
+bool bench_measure(const bench_work *work, double seconds, bench_timing *timing)
+{
+    bench_pair pair;
+    const bool good = bench_measure_pair(work, NULL, 0, seconds, &pair);
+    *timing = pair.first;
+    return good;
 }

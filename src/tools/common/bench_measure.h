@@ -34,4 +34,16 @@ typedef struct bench_timing {
  * unless a call is so slow that this would take ten times `seconds`. False where a call failed. */
 bool bench_measure(const bench_work *work, double seconds, bench_timing *timing);
 
+/* Two works whose batches alternate, so that what happens to the host or the device happens to both
+ * of them. */
+typedef struct bench_pair {
+    bench_timing first, second;
+    bench_stats difference; /* first - second, over pairs of batches; count 0: first alone */
+} bench_pair;
+
+/* As bench_measure, for the first; the second takes as long again. It is left out where a call of
+ * the first takes `below_us` or more. */
+bool bench_measure_pair(const bench_work *first, const bench_work *second, double below_us,
+                        double seconds, bench_pair *pair);
+
 #endif

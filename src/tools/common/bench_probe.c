@@ -174,6 +174,11 @@ static bool enqueue_empty(void *user, size_t set)
     return launch(p, p->empty, 1);
 }
 
+bench_work bench_probe_empty(bench_probe *p)
+{
+    return (bench_work){p->queue, enqueue_empty, p, 1};
+}
+
 static bool enqueue_copy(void *user, size_t set)
 {
     const bench_probe *p = user;
@@ -234,7 +239,7 @@ static double measure_flops(bench_probe *p, const char *source, double flops, do
 bool bench_probe_roof(bench_probe *p, double seconds, bench_roof *roof)
 {
     bench_timing timing;
-    const bench_work empty = {p->queue, enqueue_empty, p, 1};
+    const bench_work empty = bench_probe_empty(p);
     *roof = (bench_roof){.copy_bytes = 2 * p->buffer_bytes};
     if (!bench_measure(&empty, seconds, &timing))
         return false;

@@ -25,6 +25,8 @@ typedef struct bench_roof {
 bench_probe *bench_probe_new(llmk_context *ctx, cl_command_queue queue, char *error,
                              size_t error_size);
 void bench_probe_free(bench_probe *probe);
+/* An empty kernel, to be measured beside something else. */
+bench_work bench_probe_empty(bench_probe *probe);
 /* Measures, `seconds` each. */
 bool bench_probe_roof(bench_probe *probe, double seconds, bench_roof *roof);
 /* A copy that moves `bytes` in all, half read and half written, rotated as everything else. Sizes

@@ -1,10 +1,14 @@
 /* bench_report.c - results as a table and as JSON. */
 #include "tools/common/bench_report.h"
 
+#include "formats/new_file.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #ifdef LLMK_HAVE_JANSSON
 #include <jansson.h>
@@ -27,8 +31,8 @@ void bench_print_device(FILE *out, const bench_session *s)
 
 void bench_print_head(FILE *out, int width)
 {
-    fprintf(out, "%-*s %-11s %10s %7s %8s %8s %7s %7s %9s\n", width, "case", "variant", "us",
-            "spread", "GB/s", "TFLOP/s", "% copy", "% roof", "- launch");
+    fprintf(out, "%-*s %-11s %10s %7s %8s %8s %7s %7s %7s %9s\n", width, "case", "variant", "us",
+            "spread", "GB/s", "TFLOP/s", "% copy", "% roof", "launch", "- launch");
 }
 
 static double percent(double part, double whole)
@@ -44,11 +48,14 @@ void bench_print_row(FILE *out, const bench_row *row, const bench_roof *roof, in
         return;
     }
     const bench_stats *us = &row->timing.us;
-    const double beyond = us->median - roof->launch_us;
-    fprintf(out, "%-*s %-11s %10.2f %6.1f%% %8.0f %8.2f %6.1f%% %6.1f%% %9.2f\n", width, name,
+    char launch[16] = "";
+    if (row->launch.us.count)
+        snprintf(launch, sizeof launch, "%.2f", row->launch.us.median);
+    fprintf(out, "%-*s %-11s %10.2f %6.1f%% %8.0f %8.2f %6.1f%% %6.1f%% %7s %9.2f\n", width, name,
             row->variant, us->median, 100 * bench_stats_spread(us), bench_row_gbs(row),
             bench_row_tflops(row), percent(row->copy_us, us->median),
-            percent(bench_row_roof_us(row, roof), us->median), beyond > 0 ? beyond : 0);
+            percent(bench_row_roof_us(row, roof), us->median), launch,
+            bench_row_beyond_us(row, roof));
 }
 
 /* ---- JSON ---- */
@@ -100,7 +107,12 @@ static json_t *row_object(const bench_row *row, const bench_roof *roof)
     put_real(o, "flops", row->flops);
     put_real(o, "gbs", bench_row_gbs(row));
     put_real(o, "tflops", bench_row_tflops(row));
-    put_real(o, "beyond_launch_us", us->median - roof->launch_us);
+    put_real(o, "beyond_launch_us", bench_row_beyond_us(row, roof));
+    if (row->launch.us.count) {
+        put_real(o, "launch_us", row->launch.us.median);
+        put_real(o, "beyond_launch_us_p5", row->beyond.p5);
+        put_real(o, "beyond_launch_us_p95", row->beyond.p95);
+    }
     put_real(o, "copy_us", row->copy_us);
     put_real(o, "percent_copy", percent(row->copy_us, us->median));
     put_real(o, "percent_roofline", percent(bench_row_roof_us(row, roof), us->median));
@@ -159,6 +171,50 @@ char *bench_json_device(const bench_session *s)
     return to_line(device_object(s));
 }
 
+/* ---- The file ---- */
+
+/* A pipe or a device cannot be replaced by a file; it is written to. */
+static bool is_stream(const char *path)
+{
+    struct stat there;
+    return stat(path, &there) == 0 && !S_ISREG(there.st_mode) && !S_ISDIR(there.st_mode);
+}
+
+bool bench_json_writable(const char *path, char *error, size_t error_size)
+{
+    llmk_new_file file;
+    if (access(path, W_OK) != 0 && errno != ENOENT) {
+        snprintf(error, error_size, "%s: %s", path, strerror(errno));
+        return false;
+    }
+    if (is_stream(path)) /* and opening it twice could end it */
+        return true;
+    if (!llmk_new_file_open(&file, path, error, error_size))
+        return false;
+    llmk_new_file_close(&file, false, path, NULL, NULL, 0);
+    return true;
+}
+
+static bool write_stream(const char *path, const char *text, char *error, size_t error_size)
+{
+    FILE *out = fopen(path, "w");
+    bool good = out && fputs(text, out) >= 0;
+    if (out)
+        good = fclose(out) == 0 && good;
+    if (!good)
+        snprintf(error, error_size, "%s: %s", path, strerror(errno));
+    return good;
+}
+
+static bool write_file(const char *path, const char *text, char *error, size_t error_size)
+{
+    llmk_new_file file;
+    if (!llmk_new_file_open(&file, path, error, error_size))
+        return false;
+    llmk_new_file_put(&file, text, strlen(text));
+    return llmk_new_file_close(&file, true, path, NULL, error, error_size);
+}
+
 bool bench_json_write(const char *path, const bench_session *s, const bench_row *rows, size_t count,
                       char *error, size_t error_size)
 {
@@ -166,12 +222,15 @@ bool bench_json_write(const char *path, const bench_session *s, const bench_row 
     for (size_t i = 0; i < count; i++)
         json_array_append_new(results, row_object(&rows[i], &s->roof));
     json_object_set_new(document, "results", results);
-    errno = 0;
-    const int failed = json_dump_file(document, path, JSON_INDENT(1) | JSON_REAL_PRECISION(7));
+    char *text = json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(7));
     json_decref(document);
-    if (failed)
-        snprintf(error, error_size, "%s: %s", path, strerror(errno));
-    return !failed;
+    if (!text) {
+        snprintf(error, error_size, "%s: no memory for the results", path);
+        return false;
+    }
+    const bool good = (is_stream(path) ? write_stream : write_file)(path, text, error, error_size);
+    free(text);
+    return good;
 }
 
 #else
@@ -192,6 +251,13 @@ char *bench_json_device(const bench_session *s)
 {
     (void)s;
     return NULL;
+}
+
+bool bench_json_writable(const char *path, char *error, size_t error_size)
+{
+    snprintf(error, error_size, "%s: this llmk-bench was built without jansson, and writes no JSON",
+             path);
+    return false;
 }
 
 bool bench_json_write(const char *path, const bench_session *s, const bench_row *rows, size_t count,

@@ -18,7 +18,11 @@ char *bench_json_row(const bench_row *row, const bench_roof *roof);
 char *bench_json_note(const char *text, const char *key, const char *message);
 /* Everything but the rows, likewise. */
 char *bench_json_device(const bench_session *s);
-/* The object of bench_json_device with the rows as its "results". False with a sentence. */
+/* Whether bench_json_write could write there, as far as can be known before; false with a
+ * sentence. The file stays as it is. */
+bool bench_json_writable(const char *path, char *error, size_t error_size);
+/* The object of bench_json_device with the rows as its "results". A file that was there is replaced
+ * when the new one is complete; a device or a pipe is written to. False with a sentence. */
 bool bench_json_write(const char *path, const bench_session *s, const bench_row *rows, size_t count,
                       char *error, size_t error_size);
 

@@ -66,6 +66,9 @@ void bench_session_close(bench_session *s)
 
 /* ---- Timing ---- */
 
+/* Launching counts, and what else the host does shows, in calls shorter than this. */
+#define SHORT_US 50
+
 size_t bench_choose_sets(const llmk_device_info *device, uint64_t set_bytes)
 {
     uint64_t target = 4 * device->cache_bytes;
@@ -170,13 +173,18 @@ void bench_session_time(bench_session *s, const case_line *line, bench_row *row)
     row->flops = line->op->flops ? line->op->flops(line) : 0;
     timed_case timed = {run, LLMK_OK};
     const bench_work work = {s->queue, enqueue_case, &timed, row->sets};
-    if (!bench_measure(&work, s->options.seconds, &row->timing)) {
+    const bench_work empty = bench_probe_empty(s->probe);
+    bench_pair pair;
+    if (!bench_measure_pair(&work, &empty, SHORT_US, s->options.seconds, &pair)) {
         if (timed.status == LLMK_OK)
             fail(row, "clFinish failed while it was timed");
         else
             fail(row, "%s: %s", llmk_status_string(timed.status), llmk_error_message());
         return;
     }
+    row->timing = pair.first;
+    row->launch = pair.second;
+    row->beyond = pair.difference;
     row->copy_us =
         bench_probe_copy_us(s->probe, row->bytes_read + row->bytes_written, s->options.seconds / 4);
 }
@@ -208,6 +216,11 @@ double bench_row_tflops(const bench_row *row)
 {
     const double us = row->timing.us.median;
     return us > 0 ? row->flops / us * 1e-6 : 0;
+}
+
+double bench_row_beyond_us(const bench_row *row, const bench_roof *roof)
+{
+    return row->timing.us.median - (row->launch.us.count ? row->launch.us.median : roof->launch_us);
 }
 
 double bench_row_roof_us(const bench_row *row, const bench_roof *roof)

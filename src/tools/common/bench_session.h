@@ -35,6 +35,8 @@ typedef struct bench_row {
     char error[512]; /* "": it was measured */
     bool skipped;    /* the error is not a failure: not possible on this device or build */
     bench_timing timing;
+    bench_timing launch; /* of an empty kernel, batch by batch beside it; no batches: not short */
+    bench_stats beyond;  /* of the pairs of batches: what a call takes more than that */
     size_t sets;
     uint64_t rotation_bytes; /* of all sets */
     uint64_t bytes_read, bytes_written;
@@ -64,6 +66,9 @@ bool bench_session_check(bench_session *s, const case_line *line, case_result *r
 
 double bench_row_gbs(const bench_row *row);
 double bench_row_tflops(const bench_row *row);
+/* What a call takes more than an empty kernel: both medians are over the same batches for short
+ * cases, and the empty kernel's is that of the roof for others. */
+double bench_row_beyond_us(const bench_row *row, const bench_roof *roof);
 /* The least time that the device's copy bandwidth and multiply-add rate allow; 0 unknown. */
 double bench_row_roof_us(const bench_row *row, const bench_roof *roof);
 
