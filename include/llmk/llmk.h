@@ -144,8 +144,9 @@ typedef enum llmk_status {
 /* The name of a status, "LLMK_INVALID_SHAPE"; a fixed string for unknown values. Never NULL. */
 LLMK_API const char *llmk_status_string(llmk_status status);
 
-/* The sentence that explains the last error of this thread; "" before the first. Never NULL; valid
- * until this thread's next llmk call. Build failures carry the driver's log. */
+/* The sentence that explains why this thread's last call failed, valid until its next llmk call.
+ * After a call that succeeded it says nothing of use: what the library tried in vain on the way may
+ * be in it. Never NULL. Build failures carry the driver's log. */
 LLMK_API const char *llmk_error_message(void);
 
 /* The version of the library in use, LLMK_VERSION_MAJOR * 1000000 + MINOR * 1000 + PATCH. */
