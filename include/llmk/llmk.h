@@ -206,9 +206,9 @@ typedef struct llmk_device_info {
     uint32_t compute_units;
     uint32_t clock_mhz;
     uint64_t global_bytes;
-    uint64_t max_alloc_bytes; /* largest single buffer */
-    uint64_t local_bytes;     /* local memory of a work-group, as kernels may use it */
-    uint64_t cache_bytes;     /* last-level cache as reported; 0 unknown */
+    uint64_t max_alloc_bytes;    /* largest single buffer */
+    uint64_t local_bytes;        /* local memory of a work-group, as kernels may use it */
+    uint64_t cache_bytes;        /* last-level cache as reported; 0 unknown */
     uint32_t max_work_group;     /* items that the library launches at most */
     uint32_t compute_capability; /* NVIDIA: 10 * major + minor; else 0 */
     uint32_t subgroup_size;      /* probed; 0: none or not probed (llmk_device_list) */
@@ -401,7 +401,10 @@ typedef enum llmk_op {
     LLMK_OP_QUANTIZE = 4,
     LLMK_OP_DEQUANTIZE = 5,
     LLMK_OP_ERROR_REPORT = 6,
-    LLMK_OP_LINEAR = 7
+    LLMK_OP_LINEAR = 7,
+    LLMK_OP_MOE_ROUTE = 8,
+    LLMK_OP_MOE_PERMUTE = 9,
+    LLMK_OP_MOE_UNPERMUTE = 10
 } llmk_op;
 
 /* "rmsnorm"; NULL for unknown values. The values from 1 up to the first NULL are all operators. */
@@ -761,6 +764,115 @@ typedef struct llmk_linear_args {
 /* Errors: as llmk_rmsnorm. */
 LLMK_API llmk_status llmk_linear(llmk_context *ctx, cl_command_queue queue,
                                  const llmk_linear_args *args, const llmk_events *events);
+
+/* ------------------------------------------------------------------------------------------------
+ * Mixture of experts: routing
+ * --------------------------------------------------------------------------------------------- */
+
+/* What a router's logits become. All are increasing, so that without a correction the k largest
+ * logits are chosen. */
+typedef enum llmk_moe_score {
+    LLMK_MOE_SCORE_NONE = 0,
+    LLMK_MOE_SOFTMAX = 1,       /* over all experts */
+    LLMK_MOE_SIGMOID = 2,       /* of each */
+    LLMK_MOE_SQRT_SOFTPLUS = 3, /* sqrt(log(1 + exp(logit))) */
+    LLMK_MOE_TOPK_SOFTMAX = 4   /* the logit; softmax over the k chosen ones (gpt-oss) */
+} llmk_moe_score;
+
+/* Divide the weights of a token by their sum. */
+#define LLMK_MOE_RENORMALIZE 1u
+
+/* Chooses k of E experts for each of T tokens, and their weights; all of it in f32.
+ *
+ *     logit[t, e] = sum_h x[t, h] gate[e, h] + router_bias[e]
+ *     choice = score(logit) + correction[e]              (LLMK_MOE_TOPK_SOFTMAX: logit +
+ * correction) groups > 1: a group's score is the sum of its two best choices where there is a
+ * correction, else its best; experts outside of the top_groups best groups are not chosen ids[t] =
+ * the k largest choices, the largest first, ties to the lower index weights[t, j] = scale *
+ * score(logit of ids[t, j])  (never of the corrected choice), with LLMK_MOE_RENORMALIZE divided by
+ * max(eps, the sum of the k scores)
+ *
+ * A NaN is the least of choices: whatever the logits, ids are k different ones of 0 ... E - 1.
+ * Weights follow the formulas, NaN and infinities included. DeepSeek-AI, "DeepSeek-V3 Technical
+ * Report", 2024. */
+typedef struct llmk_moe_route_args {
+    size_t struct_size;
+    llmk_moe_score score;
+    uint32_t flags;      /* LLMK_MOE_RENORMALIZE */
+    uint64_t groups;     /* 0 or 1: none; else a divisor of E */
+    uint64_t top_groups; /* with groups: 1 ... groups, together at least k experts; else 0 */
+    float scale;         /* > 0; 0 means 1 */
+    float eps;           /* > 0; 0 means 1e-20 */
+    llmk_tensor x;       /* [..., H], f32, f16 or bf16; T is the product of the leading dimensions.
+                            Absent: logits is given */
+    llmk_tensor gate;    /* [E, H], any of the three, E at most 1024; with x */
+    llmk_tensor logits;  /* [T, E], any of the three, instead of x and gate */
+    llmk_tensor router_bias; /* [E], any of the three; absent: 0 */
+    llmk_tensor correction;  /* [E], any of the three; absent: 0 */
+    llmk_tensor ids;         /* out: i32 [T, k], k at most E */
+    llmk_tensor weights;     /* out: f32 [T, k] */
+    llmk_tensor out_logits;  /* out: f32 [T, E], router_bias included; with x; absent: not stored */
+    llmk_workspace *workspace; /* llmk_moe_route_workspace_size() bytes; NULL where that is 0 */
+} llmk_moe_route_args;
+
+/* Bytes of workspace that the call needs: 0 where logits or out_logits is given. */
+LLMK_API llmk_status llmk_moe_route_workspace_size(llmk_context *ctx,
+                                                   const llmk_moe_route_args *args,
+                                                   uint64_t *bytes);
+/* Errors: as llmk_rmsnorm, and LLMK_BUSY. */
+LLMK_API llmk_status llmk_moe_route(llmk_context *ctx, cl_command_queue queue,
+                                    const llmk_moe_route_args *args, const llmk_events *events);
+
+/* ------------------------------------------------------------------------------------------------
+ * Mixture of experts: dispatch and combine
+ * --------------------------------------------------------------------------------------------- */
+
+/* Sorts pairs of token and expert by expert, stably. Pair t * k + j is ids[t, j].
+ *
+ *     expert e has rows offsets[e] ... offsets[e + 1] - 1, its pairs in their order
+ *     source[row]   the pair of a row; -1 from offsets[E] on
+ *     inverse[t, j] the row of a pair; -1 where it has none
+ *     rows[row]     x[source[row] / k], the token's row of x; zeros from offsets[E] on
+ *
+ * A pair whose id is out of range, or that the map sends to no expert held here, has no row. An
+ * expert may occur twice in a token's ids: it gets two rows. T = 0 is legal: offsets are written
+ * then too, all zero. */
+typedef struct llmk_moe_permute_args {
+    size_t struct_size;
+    uint64_t experts; /* E, the experts held here, 1 ... 1024 */
+    llmk_tensor ids;  /* i32 [T, k] */
+    llmk_tensor map;  /* i32 [G]: of G experts the one held here, or -1 (any other value outside of
+                         0 ... E - 1 counts as -1). Absent: ids are those of the experts held */
+    llmk_tensor x;    /* [T, H], f32, f16 or bf16; absent where rows is */
+    llmk_tensor offsets; /* out: i32 [E + 1] */
+    llmk_tensor source;  /* out: i32 [T k] */
+    llmk_tensor inverse; /* out: i32 [T, k] */
+    llmk_tensor rows;    /* out: [T k, H], x's dtype; absent: not gathered */
+    uint32_t flags;      /* none yet: 0 */
+} llmk_moe_permute_args;
+
+/* Errors: as llmk_rmsnorm. */
+LLMK_API llmk_status llmk_moe_permute(llmk_context *ctx, cl_command_queue queue,
+                                      const llmk_moe_permute_args *args, const llmk_events *events);
+
+/*     y[t] = residual[t] + sum_j weights[t, j] rows[inverse[t, j]]
+ *
+ * in f32, j in ascending order, rounded once. A pair without a row (inverse outside of 0 ... R - 1)
+ * counts as zero, whatever its weight. */
+typedef struct llmk_moe_unpermute_args {
+    size_t struct_size;
+    llmk_tensor rows;     /* [R, H], f32, f16 or bf16 */
+    llmk_tensor inverse;  /* i32 [T, k] */
+    llmk_tensor weights;  /* [T, k], any of the three; absent: 1 */
+    llmk_tensor residual; /* [T, H], any of the three; absent: 0 */
+    llmk_tensor y;        /* out: [T, H], any of the three. In place over residual allowed */
+    uint32_t flags;       /* none yet: 0 */
+} llmk_moe_unpermute_args;
+
+/* Errors: as llmk_rmsnorm. */
+LLMK_API llmk_status llmk_moe_unpermute(llmk_context *ctx, cl_command_queue queue,
+                                        const llmk_moe_unpermute_args *args,
+                                        const llmk_events *events);
 
 #ifdef __cplusplus
 } /* extern "C" */
