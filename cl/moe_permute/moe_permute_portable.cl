@@ -53,14 +53,14 @@ moe_permute(global const int *ids, const rows_t ids_rows, const uint pairs, cons
     if (item == 0) {
         offsets[offsets_rows.offset + mine * offsets_rows.inner] = begin;
         if (tiles)
-            tiles[mine] = tile;
+            tiles[tiles_at + mine] = tile;
     }
     if (mine + 1 == held) { // the end, and what has no pair
         const uint end = begin + count[mine];
         if (item == 0) {
             offsets[offsets_rows.offset + held * offsets_rows.inner] = end;
             if (tiles)
-                tiles[held] = tile + (count[mine] + height - 1) / height;
+                tiles[tiles_at + held] = tile + (count[mine] + height - 1) / height;
         }
         for (uint row = end + item; row < pairs; row += ITEMS)
             source[source_rows.offset + row * source_rows.inner] = -1;

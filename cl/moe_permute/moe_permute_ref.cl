@@ -21,7 +21,7 @@ kernel void moe_permute_ref(global const int *ids, const rows_t ids_rows, const 
         const int count = next[e];
         offsets[offsets_rows.offset + e * offsets_rows.inner] = begin;
         if (tiles)
-            tiles[e] = tile;
+            tiles[tiles_at + e] = tile;
         next[e] = begin;
         begin += count;
         tile += (count + (int)height - 1) / (int)height;

@@ -404,7 +404,8 @@ typedef enum llmk_op {
     LLMK_OP_LINEAR = 7,
     LLMK_OP_MOE_ROUTE = 8,
     LLMK_OP_MOE_PERMUTE = 9,
-    LLMK_OP_MOE_UNPERMUTE = 10
+    LLMK_OP_MOE_UNPERMUTE = 10,
+    LLMK_OP_GROUPED_LINEAR = 11
 } llmk_op;
 
 /* "rmsnorm"; NULL for unknown values. The values from 1 up to the first NULL are all operators. */
@@ -682,6 +683,14 @@ typedef struct llmk_source {
     uint64_t size;   /* bytes available; checked against what the format needs */
 } llmk_source;
 
+/* What differs from expert to expert; as the members of llmk_weights_desc of the same names. */
+typedef struct llmk_expert_source {
+    llmk_source data;
+    llmk_source scales;
+    llmk_source zeros;
+    llmk_source g_idx;
+} llmk_expert_source;
+
 /* What a format does not have must be zero. Distances of rows: 0 means that they are packed; others
  * let a part of a larger matrix be loaded, columns of GPTQ and AWQ tensors among them. */
 typedef struct llmk_weights_desc {
@@ -704,6 +713,10 @@ typedef struct llmk_weights_desc {
     uint64_t zero_row_bytes;  /* distance of two rows in zeros */
     uint64_t groups; /* with g_idx: G, at most 2^24, where it is more than ceil(K / g): a part of an
                         act-order matrix along K has weights of any of the whole's groups */
+    uint64_t experts; /* matrices [n, k] in one object, for llmk_grouped_linear and mixtures of
+                         experts; 0: one. data, scales, zeros and g_idx then hold expert after
+                         expert, each as long as its rows are apart times their number */
+    const llmk_expert_source *expert_sources; /* [experts], instead of data, scales, zeros, g_idx */
 } llmk_weights_desc;
 
 /* Ignore `zeros` and take the middle of the codes (8; 128 of 8 bits). For checkpoints with "sym":
@@ -725,11 +738,12 @@ typedef struct llmk_weights llmk_weights;
  * the source may be freed afterwards; work that fills a source buffer must be done before. Device
  * memory held is the packed size of the format, K rounded up to a multiple of 32 (4 bits) or 16, in
  * as many buffers as the device's largest allocation asks for. Where g_idx gives groups of uneven
- * sizes, as in parts of an act-order matrix, each is filled up to a multiple of 32. Errors:
- * LLMK_INVALID_ARGUMENT, LLMK_INVALID_SHAPE, LLMK_INVALID_STRIDE (distances of rows),
- * LLMK_INVALID_BUFFER, LLMK_BUFFER_TOO_SMALL (a source is too short), LLMK_CORRUPT_DATA (a zero or
- * a g_idx out of range), LLMK_UNSUPPORTED, LLMK_OUT_OF_DEVICE_MEMORY, LLMK_OUT_OF_MEMORY,
- * LLMK_OPENCL_ERROR. `*out` is NULL on failure. */
+ * sizes, as in parts of an act-order matrix, each is filled up to a multiple of 32 (not with
+ * several experts: LLMK_UNSUPPORTED). An expert lies in one buffer; where any of several has an
+ * order, all are kept with one. Errors: LLMK_INVALID_ARGUMENT, LLMK_INVALID_SHAPE,
+ * LLMK_INVALID_STRIDE (distances of rows), LLMK_INVALID_BUFFER, LLMK_BUFFER_TOO_SMALL (a source is
+ * too short), LLMK_CORRUPT_DATA (a zero or a g_idx out of range), LLMK_UNSUPPORTED,
+ * LLMK_OUT_OF_DEVICE_MEMORY, LLMK_OUT_OF_MEMORY, LLMK_OPENCL_ERROR. `*out` is NULL on failure. */
 LLMK_API llmk_status llmk_weights_create(llmk_context *ctx, const llmk_weights_desc *desc,
                                          llmk_weights **out);
 /* Frees weights; NULL is accepted. */
@@ -741,6 +755,7 @@ typedef struct llmk_weights_info {
     const char *layout; /* the layout in device memory, "u4-affine/portable" */
     uint64_t n, k, group_size;
     uint64_t device_bytes; /* device memory held, all of it */
+    uint64_t experts;      /* matrices [n, k], at least 1 */
 } llmk_weights_info;
 LLMK_API llmk_status llmk_weights_get_info(const llmk_weights *weights, llmk_weights_info *info);
 
@@ -873,6 +888,40 @@ typedef struct llmk_moe_unpermute_args {
 LLMK_API llmk_status llmk_moe_unpermute(llmk_context *ctx, cl_command_queue queue,
                                         const llmk_moe_unpermute_args *args,
                                         const llmk_events *events);
+
+/* ------------------------------------------------------------------------------------------------
+ * Grouped linear layers
+ * --------------------------------------------------------------------------------------------- */
+
+/* A linear layer for each expert, of rows that llmk_moe_permute has put together:
+ *
+ *     y[r, n] = sum_k x[source[r] / k_a_token, k] W[e, n, k] + bias[e, n]
+ *                                                     for offsets[e] <= r < offsets[e + 1]
+ *
+ * accumulated in f32 and rounded once. Offsets are read on the device, never by the host.
+ * offsets[0] counts as 0, and whatever the others hold, nothing is read or written outside of the
+ * tensors; rows from offsets[E] on are zeros. */
+typedef struct llmk_grouped_linear_args {
+    size_t struct_size;
+    uint64_t experts_a_token;    /* k_a_token of the formula; 0: 1. Only with source */
+    llmk_tensor x;               /* [R, K], f32, f16 or bf16; with source [T, K] */
+    const llmk_weights *weights; /* E matrices [N, K] (llmk_weights_desc.experts), E at most 1024 */
+    llmk_tensor offsets;         /* i32 [E + 1] */
+    llmk_tensor source; /* i32 [R]: whose row of x a row has (llmk_moe_permute's). Elements that
+                           point outside of x read some row of it. Absent: its own */
+    llmk_tensor bias;   /* [E, N], f32, f16 or bf16; absent: 0 */
+    llmk_tensor y;      /* out: [R, N], any of the three */
+    llmk_workspace *workspace; /* llmk_grouped_linear_workspace_size() bytes */
+    uint32_t flags;            /* none yet: 0 */
+} llmk_grouped_linear_args;
+
+LLMK_API llmk_status llmk_grouped_linear_workspace_size(llmk_context *ctx,
+                                                        const llmk_grouped_linear_args *args,
+                                                        uint64_t *bytes);
+/* Errors: as llmk_rmsnorm, and LLMK_BUSY. */
+LLMK_API llmk_status llmk_grouped_linear(llmk_context *ctx, cl_command_queue queue,
+                                         const llmk_grouped_linear_args *args,
+                                         const llmk_events *events);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -59,7 +59,8 @@ llmk_status llmk_moe_launch_route_ref(llmk_launch *launch, const moe_route_probl
 
 typedef struct moe_dispatch {
     llmk_view ids, map, offsets, source, inverse;
-    cl_mem tiles;    /* i32 [experts + 1], or NULL */
+    cl_mem tiles; /* from element tiles_at on i32 [experts + 1]; or NULL */
+    uint32_t tiles_at;
     uint32_t height; /* of a tile */
     uint32_t id_end; /* ids are less */
     uint32_t experts;

@@ -23,7 +23,8 @@ typedef struct upload {
     const weights_plan *plan;
     const weights_order *order;
     cl_command_queue queue;
-    uint64_t first, rows; /* of the tile, in N */
+    uint64_t expert;
+    uint64_t first, rows; /* of the tile, in the expert's N */
     stage data_stage, scale_stage, zero_stage;
     uint8_t *data, *scales, *zeros; /* the tile as the device gets it */
     uint8_t *row;                   /* one row of codes before it is reordered */
@@ -46,9 +47,9 @@ static cl_int read_rows(cl_command_queue queue, cl_mem buffer, size_t start, uin
                                    NULL, NULL);
     /* Row by row: drivers differ in which rectangles they refuse. */
     for (uint64_t r = 0; r < rows; r++) {
-        const cl_int err = clEnqueueReadBuffer(queue, buffer, r + 1 == rows,
-                                               start + (size_t)(r * pitch), (size_t)bytes,
-                                               to + r * bytes, 0, NULL, NULL);
+        const cl_int err =
+            clEnqueueReadBuffer(queue, buffer, r + 1 == rows, start + (size_t)(r * pitch),
+                                (size_t)bytes, to + r * bytes, 0, NULL, NULL);
         if (err != CL_SUCCESS) {
             clFinish(queue); /* `to` may be freed now */
             return err;
@@ -81,9 +82,9 @@ static llmk_status take(const upload *u, const weights_table *t, uint64_t first,
     }
     out->at = s->bytes;
     out->pitch = bytes;
-    const cl_int err = read_rows(u->queue, t->source.buffer,
-                                 (size_t)(t->source.offset + first * t->pitch + from), rows, bytes,
-                                 t->pitch, s->bytes);
+    const cl_int err =
+        read_rows(u->queue, t->source.buffer, (size_t)(t->source.offset + first * t->pitch + from),
+                  rows, bytes, t->pitch, s->bytes);
     return err == CL_SUCCESS ? LLMK_OK : llmk_fail_cl(u->w->ctx, err, "reading a source buffer");
 }
 
@@ -383,8 +384,8 @@ static llmk_status put_order(const upload *u)
         return llmk_fail(LLMK_OUT_OF_MEMORY, "weights: no memory for an order of %zu bytes", bytes);
     for (uint64_t i = 0; i < u->order->depth; i++)
         columns[i] = u->order->column[i] == WEIGHTS_FILLER ? 0 : u->order->column[i];
-    const cl_int err =
-        clEnqueueWriteBuffer(u->queue, u->w->order, CL_TRUE, 0, bytes, columns, 0, NULL, NULL);
+    const cl_int err = clEnqueueWriteBuffer(
+        u->queue, u->w->order, CL_TRUE, (size_t)u->expert * bytes, bytes, columns, 0, NULL, NULL);
     free(columns);
     return err == CL_SUCCESS ? LLMK_OK : llmk_fail_cl(u->w->ctx, err, "clEnqueueWriteBuffer");
 }
@@ -413,9 +414,10 @@ static llmk_status upload_tile(upload *u, const llmk_segment *s)
         LLMK_TRY(take_zeros(u));
     if (u->order->column)
         reorder(u);
-    LLMK_TRY(put(u, s->data, u->first - s->first, w->pitch, u->data));
-    LLMK_TRY(put(u, s->scales, u->first - s->first, w->scale_pitch, u->scales));
-    return put(u, s->zeros, u->first - s->first, w->zero_pitch, u->zeros);
+    const uint64_t row = u->expert * w->n + u->first - s->first;
+    LLMK_TRY(put(u, s->data, row, w->pitch, u->data));
+    LLMK_TRY(put(u, s->scales, row, w->scale_pitch, u->scales));
+    return put(u, s->zeros, row, w->zero_pitch, u->zeros);
 }
 
 static uint64_t widest_row(const llmk_weights *w, const weights_plan *plan)
@@ -452,21 +454,24 @@ static llmk_status upload_all(upload *u)
         return llmk_fail_cl(w->ctx, err, "clCreateCommandQueue");
     if (w->order)
         LLMK_TRY(put_order(u));
+    const uint64_t base = u->expert * w->n; /* the expert's first row */
     for (size_t i = 0; i < w->segment_count; i++) {
         const llmk_segment *s = &w->segments[i];
-        for (uint64_t row = 0; row < s->rows; row += rows) {
-            u->first = s->first + row;
-            u->rows = s->rows - row < rows ? s->rows - row : rows;
+        const uint64_t begin = s->first > base ? s->first : base;
+        const uint64_t end = s->first + s->rows < base + w->n ? s->first + s->rows : base + w->n;
+        for (uint64_t row = begin; row < end; row += rows) {
+            u->first = row - base;
+            u->rows = end - row < rows ? end - row : rows;
             LLMK_TRY(upload_tile(u, s));
         }
     }
     return LLMK_OK;
 }
 
-llmk_status weights_upload(const llmk_weights *w, const weights_plan *plan,
+llmk_status weights_upload(const llmk_weights *w, uint64_t expert, const weights_plan *plan,
                            const weights_order *order)
 {
-    upload u = {.w = w, .plan = plan, .order = order};
+    upload u = {.w = w, .plan = plan, .order = order, .expert = expert};
     const llmk_status status = upload_all(&u);
     if (u.queue)
         clReleaseCommandQueue(u.queue);

@@ -125,6 +125,15 @@ static const arg_table arg_tables[] = {
       ARG(A, flags, ARG_FLAGS)},
      {"t=4 k=2 h=16 res=f16", "t=3 k=2 h=8 w=none gap=4", "t=3 k=2 h=8 res=f16 inplace", "t=0"}},
 #undef A
+#define A llmk_grouped_linear_args
+    {"grouped_linear", sizeof(A),
+     {ARG(A, struct_size, ARG_STRUCT_SIZE), ARG(A, experts_a_token, ARG_U64),
+      ARG(A, x, ARG_INPUT), ARG(A, weights, ARG_WEIGHTS), ARG(A, offsets, ARG_INPUT),
+      ARG(A, source, ARG_INPUT), ARG(A, bias, ARG_INPUT), ARG(A, y, ARG_OUTPUT),
+      ARG(A, workspace, ARG_WORKSPACE), ARG(A, flags, ARG_FLAGS)},
+     {"r=6 e=3 n=8 k=16 bias=f32", "r=6 e=3 n=8 k=16 fan=2 gap=4", "r=30 e=3 n=12 k=32 w=q4_0",
+      "r=0 e=3 n=8 k=16"}},
+#undef A
 };
 /* clang-format on */
 
