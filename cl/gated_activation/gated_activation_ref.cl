@@ -1,27 +1,8 @@
 // Gated activation, the reference: any types, any strides (so any layout), one work-item an
 // element.
+#include "common/gated.clh"
 #include "common/rows.clh"
 #include "common/types.clh"
-
-enum { SILU = 1, GELU_ERF = 2, GELU_TANH = 3, RELU2 = 4, SWIGLU_CLAMPED = 5 };
-
-// Comparisons rather than fmin and fmax, which would lose a NaN.
-static inline float gated(uint activation, float g, float u, float limit, float alpha)
-{
-    if (activation == SILU)
-        return g / (1.0f + exp(-g)) * u;
-    if (activation == GELU_ERF) // 1 + erf(z) = erfc(-z), without cancellation
-        return 0.5f * g * erfc(-M_SQRT1_2_F * g) * u;
-    if (activation == GELU_TANH) { // (1 + tanh(t)) / 2 = 1 / (1 + exp(-2 t))
-        const float t = 0.797884561f * (g + 0.044715f * g * g * g);
-        return g / (1.0f + exp(-2.0f * t)) * u;
-    }
-    if (activation == RELU2)
-        return (g <= 0.0f ? 0.0f : g * g) * u;
-    g = g > limit ? limit : g;
-    u = u > limit ? limit : u < -limit ? -limit : u;
-    return g / (1.0f + exp(-alpha * g)) * (u + 1.0f);
-}
 
 kernel void gated_activation_ref(global const void *gate, const rows_t gate_rows,
                                  global const void *up, const rows_t up_rows,

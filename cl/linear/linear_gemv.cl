@@ -28,12 +28,16 @@
 // chunk with the next eight in front (no indexing by a variable, which would go through memory)
 
 enum { f32_chunk = 8, f16_chunk = 8, bf16_chunk = 8 };
-enum { s8_chunk = 16, u4_chunk = 32, q4_k_chunk = 32, q6_k_chunk = 16, s8_nv_chunk = 16, u4_nv_chunk = 32 };
+enum { s8_chunk = 16, u4_chunk = 32, q4_k_chunk = 32, q6_k_chunk = 16 };
+enum { s8_nv_chunk = 8, u4_nv_chunk = 8 }; // what of a row lies together
 enum { f32_scaled = 0, f16_scaled = 0, bf16_scaled = 0 };
-enum { s8_scaled = 1, u4_scaled = 1, q4_k_scaled = 1, q6_k_scaled = 1, s8_nv_scaled = 1, u4_nv_scaled = 1 };
+enum { s8_scaled = 1, u4_scaled = 1, q4_k_scaled = 1, q6_k_scaled = 1 };
+enum { s8_nv_scaled = 1, u4_nv_scaled = 1 };
 
 typedef float8 f32_packed;
-typedef uint4 f16_packed, bf16_packed, s8_packed, u4_packed, q4_k_packed, s8_nv_packed, u4_nv_packed;
+typedef uint4 f16_packed, bf16_packed, s8_packed, u4_packed, q4_k_packed;
+typedef uint2 s8_nv_packed;
+typedef uint u4_nv_packed;
 typedef uint3 q6_k_packed; // two words of low bits, one of high ones
 
 #define LLMK_DEFINE_LOAD_CHUNK(T)                                                                  \
@@ -53,20 +57,14 @@ INLINE uint3 q6_k_load_chunk(const linear_t a, uint n, uint c)
     return (uint3)(((global const uint2 *)row)[c % 4], ((global const uint *)row)[8 + c % 4]);
 }
 
-// Chunks like those of s8 and u4.
-INLINE uint4 s8_nv_load_chunk(const linear_t a, uint n, uint c)
+INLINE uint2 s8_nv_load_chunk(const linear_t a, uint n, uint c)
 {
-    return (uint4)(s8_nv_codes8(a, n, c * 16), s8_nv_codes8(a, n, c * 16 + 8));
+    return s8_nv_codes8(a, n, c * 8);
 }
-INLINE uint4 u4_nv_load_chunk(const linear_t a, uint n, uint c)
+INLINE uint u4_nv_load_chunk(const linear_t a, uint n, uint c)
 {
-    return (uint4)(u4_nv_codes8(a, n, c * 32), u4_nv_codes8(a, n, c * 32 + 8),
-                   u4_nv_codes8(a, n, c * 32 + 16), u4_nv_codes8(a, n, c * 32 + 24));
+    return u4_nv_codes8(a, n, c * 8);
 }
-#define s8_nv_unpack8 s8_unpack8
-#define s8_nv_advance s8_advance
-#define u4_nv_unpack8 u4_unpack8
-#define u4_nv_advance u4_advance
 
 // Scales and zeros of layouts that have none, or the matrix one for all.
 static inline float f32_zero_at(const linear_t a, uint n, uint g) { return 0.0f; }
@@ -130,6 +128,23 @@ static inline float8 u4_unpack8(uint4 v, float zero)
 static inline uint4 u4_advance(uint4 v)
 {
     return v.yzwx;
+}
+
+static inline float8 s8_nv_unpack8(uint2 v, float zero)
+{
+    return convert_float8(convert_int8(as_char8(v))) - zero;
+}
+static inline uint2 s8_nv_advance(uint2 v)
+{
+    return v;
+}
+static inline float8 u4_nv_unpack8(uint v, float zero)
+{
+    return (float8)(u4_unpack4(v, zero), u4_unpack4(v >> 16, zero));
+}
+static inline uint u4_nv_advance(uint v)
+{
+    return v;
 }
 
 static inline float8 q4_k_unpack8(uint4 v, float zero)

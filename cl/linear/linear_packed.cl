@@ -15,7 +15,7 @@
 #endif
 #include "common/async_copy.clh"
 #include "linear/linear_groups.clh"
-#include "linear/linear_tile.clh"
+#include "linear/linear_finish.clh"
 
 #define WAVES    4
 #define ITEMS    (WAVES * FRAGMENT_WAVE)

@@ -1,12 +1,12 @@
 // The linear layer for up to sixteen rows of x and weights of 4 or 8 bits, on mma.sync: the time is
-// that of reading W once. The weights are the instruction's A, in the layouts u4-affine/nv and s8/nv,
-// whose bytes go from memory to its registers with nothing in between; x is B, eight rows at a time,
-// read by the lanes that need it. docs/matrix-units.md explains it. The build chooses
+// that of reading W once. The weights are the instruction's A, in the layouts u4-affine/nv and
+// s8/nv, whose bytes go from memory to its registers with nothing in between; x is B, eight rows at
+// a time, read by the lanes that need it. docs/matrix-units.md explains it. The build chooses
 //
 //     -DX=f16 | bf16   -DW=u4_nv | s8_nv   -DFRAGMENT_MMA, and perhaps -DFRAGMENT_EMULATED
 //     -DWARPS=8 | 16        share the rows of a work-group: each takes every WARPS-th step along K
-//     -DTILES=1 | 2         blocks of 16 rows of W in a work-group (two for sixteen plain rows of x,
-//                           which are read again for each work-group)
+//     -DTILES=1 | 2         blocks of 16 rows of W in a work-group (for sixteen plain rows of x, which
+//                           each work-group reads again, two)
 //     -DSPAN=1 | 2 | 4      times 32 weights along K have one scale: groups are multiples of that;
 //                           0: a row has one scale
 //
@@ -94,8 +94,8 @@ LINEAR_INLINE halves_zeros zeros_of_all(const linear_t a)
 
 // ---- x
 
-// Elements k ... k+7 of the row that begins at element `row`, 0 from K on and where there is no such
-// row. Gathered: in any layout and order; else K is a multiple of 8.
+// Elements k ... k+7 of the row that begins at element `row`, 0 from K on and where there is no
+// such row. Gathered: in any layout and order; else K is a multiple of 8.
 LINEAR_INLINE uint4 x8(const linear_t a, ulong row, bool is_row, uint k, const bool gathered)
 {
     global const ushort *x = (global const ushort *)a.x + row;
@@ -225,8 +225,8 @@ LINEAR_INLINE void multiply(fragment_unit unit, tile_t *t, const bool minimums, 
     }
 }
 
-// A work-group's outputs: `tiles` blocks of 16 rows of W by 8 `parts` rows of x. Beyond the edges the
-// last block is computed again, from x that is 0, and not stored.
+// A work-group's outputs: `tiles` blocks of 16 rows of W by 8 `parts` rows of x. Beyond N the last
+// block is computed again, beyond M from an x of 0, and neither is stored.
 LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sums, const ulong m0,
                           const uint tiles, const uint parts, const bool plain, const bool gathered)
 {
@@ -273,8 +273,8 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
                 for (uint n = 0; n < tiles; n++)
                     begin_span(&t[n], groups, span, parts);
             }
-            multiply(unit, t, groups.minimums, h * 32 / LOAD_K, h % (LOAD_K / 32), tiles,
-                     parts, x, x_sum);
+            multiply(unit, t, groups.minimums, h * 32 / LOAD_K, h % (LOAD_K / 32), tiles, parts, x,
+                     x_sum);
             if (!WHOLE && (h + 1) * 32 % SPAN_K == 0) {
                 FRAGMENT_UNROLL
                 for (uint n = 0; n < tiles; n++)
@@ -293,8 +293,8 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
         for (uint n = 0; n < tiles; n++) {
             FRAGMENT_UNROLL
             for (uint e = 0; e < 4; e++)
-                sums[(unit.wave * 8 + mma_column(unit, e)) * SUM_PITCH(tiles) + n * 16 + mma_row(unit, e)] =
-                    WHOLE ? t[n].sum[p][e] : t[n].total[p][e];
+                sums[(unit.wave * 8 + mma_column(unit, e)) * SUM_PITCH(tiles) + n * 16 +
+                     mma_row(unit, e)] = WHOLE ? t[n].sum[p][e] : t[n].total[p][e];
         }
         const uint o = (uint)get_local_id(0), row = first_block * 16 + o % rows;
         const ulong m = m0 + p * 8 + o / rows;

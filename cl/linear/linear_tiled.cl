@@ -14,7 +14,7 @@
 
 #include "common/async_copy.clh"
 #include "common/fragment.clh"
-#include "linear/linear_tile.clh"
+#include "linear/linear_finish.clh"
 
 #define ITEMS    (WAVES_M * WAVES_N * FRAGMENT_WAVE)
 #define WAVE_M   (FRAGMENTS_M * FRAGMENT_SIZE)

@@ -39,8 +39,8 @@
  * - Tensors may have any strides; operators are fastest where the innermost stride is 1 and rows
  *   start on 16-byte boundaries. Zero-sized tensors are legal: a call whose output has no elements
  *   writes nothing. (An output that has some is written: llmk_linear with K = 0 gives bias +
- *   residual, llmk_error_report of nothing a report.) They too need a buffer, of any size, since a
- *   tensor without one is absent.
+ *   residual, llmk_error_report of nothing a report, llmk_moe_permute of no tokens offsets.) They
+ * too need a buffer, of any size, since a tensor without one is absent.
  * - Inputs are never written. Outputs must not overlap any other tensor of the call, unless it says
  *   that a pair may be "in place": then both are the very same elements in the same order (same
  *   buffer, offset, dtype and strides). Tensors count as overlapping where the ranges of memory
@@ -158,8 +158,9 @@ typedef enum llmk_status {
 /* The name of a status, "LLMK_INVALID_SHAPE"; a fixed string for unknown values. Never NULL. */
 LLMK_API const char *llmk_status_string(llmk_status status);
 
-/* The sentence that explains the last error of this thread; "" before the first. Never NULL; valid
- * until this thread's next llmk call. Build failures carry the driver's log. */
+/* The sentence that explains why this thread's last call failed, valid until its next llmk call.
+ * After a call that succeeded it says nothing of use: what the library tried in vain on the way may
+ * be in it. Never NULL. Build failures carry the driver's log. */
 LLMK_API const char *llmk_error_message(void);
 
 /* The version of the library in use, LLMK_VERSION_MAJOR * 1000000 + MINOR * 1000 + PATCH. */
@@ -425,7 +426,11 @@ typedef enum llmk_op {
     LLMK_OP_QUANTIZE = 4,
     LLMK_OP_DEQUANTIZE = 5,
     LLMK_OP_ERROR_REPORT = 6,
-    LLMK_OP_LINEAR = 7
+    LLMK_OP_LINEAR = 7,
+    LLMK_OP_MOE_ROUTE = 8,
+    LLMK_OP_MOE_PERMUTE = 9,
+    LLMK_OP_MOE_UNPERMUTE = 10,
+    LLMK_OP_GROUPED_LINEAR = 11
 } llmk_op;
 
 /* "rmsnorm"; NULL for unknown values. The values from 1 up to the first NULL are all operators. */
@@ -713,6 +718,14 @@ typedef struct llmk_source {
     uint64_t size;   /* bytes available; checked against what the format needs */
 } llmk_source;
 
+/* What differs from expert to expert; as the members of llmk_weights_desc of the same names. */
+typedef struct llmk_expert_source {
+    llmk_source data;
+    llmk_source scales;
+    llmk_source zeros;
+    llmk_source g_idx;
+} llmk_expert_source;
+
 /* What a format does not have must be zero. Distances of rows: 0 means that they are packed; others
  * let a part of a larger matrix be loaded, columns of GPTQ and AWQ tensors among them. */
 typedef struct llmk_weights_desc {
@@ -735,6 +748,10 @@ typedef struct llmk_weights_desc {
     uint64_t zero_row_bytes;  /* distance of two rows in zeros */
     uint64_t groups; /* with g_idx: G, at most 2^24, where it is more than ceil(K / g): a part of an
                         act-order matrix along K has weights of any of the whole's groups */
+    uint64_t experts; /* matrices [n, k] in one object, for llmk_grouped_linear and mixtures of
+                         experts; 0: one. data, scales, zeros and g_idx then hold expert after
+                         expert, each as long as its rows are apart times their number */
+    const llmk_expert_source *expert_sources; /* [experts], instead of data, scales, zeros, g_idx */
 } llmk_weights_desc;
 
 /* Ignore `zeros` and take the middle of the codes (8; 128 of 8 bits). For checkpoints with "sym":
@@ -756,11 +773,13 @@ typedef struct llmk_weights llmk_weights;
  * the source may be freed afterwards; work that fills a source buffer must be done before. Device
  * memory held is the packed size of the format, K rounded up to a multiple of 32 (4 bits) or 16, in
  * as many buffers as the device's largest allocation asks for. Where g_idx gives groups of uneven
- * sizes, as in parts of an act-order matrix, each is filled up to a multiple of 32. Errors:
- * LLMK_INVALID_ARGUMENT, LLMK_INVALID_SHAPE, LLMK_INVALID_DTYPE (scale_dtype), LLMK_INVALID_STRIDE
- * (distances of rows), LLMK_INVALID_BUFFER, LLMK_BUFFER_TOO_SMALL (a source is too short),
- * LLMK_CORRUPT_DATA (a zero or a g_idx out of range), LLMK_UNSUPPORTED, LLMK_OUT_OF_DEVICE_MEMORY,
- * LLMK_OUT_OF_MEMORY, LLMK_DEVICE_LOST, LLMK_OPENCL_ERROR. `*out` is NULL on failure. */
+ * sizes, as in parts of an act-order matrix, each is filled up to a multiple of 32 (not with
+ * several experts: LLMK_UNSUPPORTED). An expert lies in one buffer; where any of several has an
+ * order, all are kept with one. Errors: LLMK_INVALID_ARGUMENT, LLMK_INVALID_SHAPE,
+ * LLMK_INVALID_DTYPE (scale_dtype), LLMK_INVALID_STRIDE (distances of rows), LLMK_INVALID_BUFFER,
+ * LLMK_BUFFER_TOO_SMALL (a source is too short), LLMK_CORRUPT_DATA (a zero or a g_idx out of
+ * range), LLMK_UNSUPPORTED, LLMK_OUT_OF_DEVICE_MEMORY, LLMK_OUT_OF_MEMORY, LLMK_DEVICE_LOST,
+ * LLMK_OPENCL_ERROR. `*out` is NULL on failure. */
 LLMK_API llmk_status llmk_weights_create(llmk_context *ctx, const llmk_weights_desc *desc,
                                          llmk_weights **out);
 /* Frees weights; NULL is accepted. */
@@ -773,6 +792,7 @@ typedef struct llmk_weights_info {
     uint64_t n, k;
     uint64_t group_size;   /* as described, or the block format's own; 0: K, or no scales at all */
     uint64_t device_bytes; /* device memory held, all of it */
+    uint64_t experts;      /* matrices [n, k], at least 1 */
 } llmk_weights_info;
 LLMK_API llmk_status llmk_weights_get_info(const llmk_weights *weights, llmk_weights_info *info);
 
@@ -802,6 +822,149 @@ typedef struct llmk_linear_args {
 /* Errors: as llmk_rmsnorm. */
 LLMK_API llmk_status llmk_linear(llmk_context *ctx, cl_command_queue queue,
                                  const llmk_linear_args *args, const llmk_events *events);
+
+/* ------------------------------------------------------------------------------------------------
+ * Mixture of experts: routing
+ * --------------------------------------------------------------------------------------------- */
+
+/* What a router's logits become. All are increasing, so that without a correction the k largest
+ * logits are chosen. */
+typedef enum llmk_moe_score {
+    LLMK_MOE_SCORE_NONE = 0,
+    LLMK_MOE_SOFTMAX = 1,       /* over all experts */
+    LLMK_MOE_SIGMOID = 2,       /* of each */
+    LLMK_MOE_SQRT_SOFTPLUS = 3, /* sqrt(log(1 + exp(logit))) */
+    LLMK_MOE_TOPK_SOFTMAX = 4   /* the logit; softmax over the k chosen ones (gpt-oss) */
+} llmk_moe_score;
+
+/* Divide the weights of a token by their sum. */
+#define LLMK_MOE_RENORMALIZE 1u
+
+/* Chooses k of E experts for each of T tokens, and their weights; all of it in f32.
+ *
+ *     logit[t, e] = sum_h x[t, h] gate[e, h] + router_bias[e]
+ *     choice = score(logit) + correction[e]              (LLMK_MOE_TOPK_SOFTMAX: logit +
+ * correction) groups > 1: a group's score is the sum of its two best choices where there is a
+ * correction, else its best; experts outside of the top_groups best groups are not chosen ids[t] =
+ * the k largest choices, the largest first, ties to the lower index weights[t, j] = scale *
+ * score(logit of ids[t, j])  (never of the corrected choice), with LLMK_MOE_RENORMALIZE divided by
+ * max(eps, the sum of the k scores)
+ *
+ * A NaN is the least of choices: whatever the logits, ids are k different ones of 0 ... E - 1.
+ * Weights follow the formulas, NaN and infinities included. DeepSeek-AI, "DeepSeek-V3 Technical
+ * Report", 2024. */
+typedef struct llmk_moe_route_args {
+    size_t struct_size;
+    llmk_moe_score score;
+    uint32_t flags;      /* LLMK_MOE_RENORMALIZE */
+    uint64_t groups;     /* 0 or 1: none; else a divisor of E */
+    uint64_t top_groups; /* with groups: 1 ... groups, together at least k experts; else 0 */
+    float scale;         /* > 0; 0 means 1 */
+    float eps;           /* > 0; 0 means 1e-20 */
+    llmk_tensor x;       /* [..., H], f32, f16 or bf16; T is the product of the leading dimensions.
+                            Absent: logits is given */
+    llmk_tensor gate;    /* [E, H], any of the three, E at most 1024; with x */
+    llmk_tensor logits;  /* [T, E], any of the three, instead of x and gate */
+    llmk_tensor router_bias; /* [E], any of the three; absent: 0 */
+    llmk_tensor correction;  /* [E], any of the three; absent: 0 */
+    llmk_tensor ids;         /* out: i32 [T, k], k at most E */
+    llmk_tensor weights;     /* out: f32 [T, k] */
+    llmk_tensor out_logits;  /* out: f32 [T, E], router_bias included; with x; absent: not stored */
+    llmk_workspace *workspace; /* llmk_moe_route_workspace_size() bytes; NULL where that is 0 */
+} llmk_moe_route_args;
+
+/* Bytes of workspace that the call needs: 0 where logits or out_logits is given. */
+LLMK_API llmk_status llmk_moe_route_workspace_size(llmk_context *ctx,
+                                                   const llmk_moe_route_args *args,
+                                                   uint64_t *bytes);
+/* Errors: as llmk_rmsnorm, and LLMK_BUSY. */
+LLMK_API llmk_status llmk_moe_route(llmk_context *ctx, cl_command_queue queue,
+                                    const llmk_moe_route_args *args, const llmk_events *events);
+
+/* ------------------------------------------------------------------------------------------------
+ * Mixture of experts: dispatch and combine
+ * --------------------------------------------------------------------------------------------- */
+
+/* Sorts pairs of token and expert by expert, stably. Pair t * k + j is ids[t, j].
+ *
+ *     expert e has rows offsets[e] ... offsets[e + 1] - 1, its pairs in their order
+ *     source[row]   the pair of a row; -1 from offsets[E] on
+ *     inverse[t, j] the row of a pair; -1 where it has none
+ *     rows[row]     x[source[row] / k], the token's row of x; zeros from offsets[E] on
+ *
+ * A pair whose id is out of range, or that the map sends to no expert held here, has no row. An
+ * expert may occur twice in a token's ids: it gets two rows. T = 0 is legal: offsets are written
+ * then too, all zero. */
+typedef struct llmk_moe_permute_args {
+    size_t struct_size;
+    uint64_t experts; /* E, the experts held here, 1 ... 1024 */
+    llmk_tensor ids;  /* i32 [T, k] */
+    llmk_tensor map;  /* i32 [G]: of G experts the one held here, or -1 (any other value outside of
+                         0 ... E - 1 counts as -1). Absent: ids are those of the experts held */
+    llmk_tensor x;    /* [T, H], f32, f16 or bf16; absent where rows is */
+    llmk_tensor offsets; /* out: i32 [E + 1] */
+    llmk_tensor source;  /* out: i32 [T k] */
+    llmk_tensor inverse; /* out: i32 [T, k] */
+    llmk_tensor rows;    /* out: [T k, H], x's dtype; absent: not gathered */
+    uint32_t flags;      /* none yet: 0 */
+} llmk_moe_permute_args;
+
+/* Errors: as llmk_rmsnorm. */
+LLMK_API llmk_status llmk_moe_permute(llmk_context *ctx, cl_command_queue queue,
+                                      const llmk_moe_permute_args *args, const llmk_events *events);
+
+/*     y[t] = residual[t] + sum_j weights[t, j] rows[inverse[t, j]]
+ *
+ * in f32, j in ascending order, rounded once. A pair without a row (inverse outside of 0 ... R - 1)
+ * counts as zero, whatever its weight. */
+typedef struct llmk_moe_unpermute_args {
+    size_t struct_size;
+    llmk_tensor rows;     /* [R, H], f32, f16 or bf16 */
+    llmk_tensor inverse;  /* i32 [T, k] */
+    llmk_tensor weights;  /* [T, k], any of the three; absent: 1 */
+    llmk_tensor residual; /* [T, H], any of the three; absent: 0 */
+    llmk_tensor y;        /* out: [T, H], any of the three. In place over residual allowed */
+    uint32_t flags;       /* none yet: 0 */
+} llmk_moe_unpermute_args;
+
+/* Errors: as llmk_rmsnorm. */
+LLMK_API llmk_status llmk_moe_unpermute(llmk_context *ctx, cl_command_queue queue,
+                                        const llmk_moe_unpermute_args *args,
+                                        const llmk_events *events);
+
+/* ------------------------------------------------------------------------------------------------
+ * Grouped linear layers
+ * --------------------------------------------------------------------------------------------- */
+
+/* A linear layer for each expert, of rows that llmk_moe_permute has put together:
+ *
+ *     y[r, n] = sum_k x[source[r] / k_a_token, k] W[e, n, k] + bias[e, n]
+ *                                                     for offsets[e] <= r < offsets[e + 1]
+ *
+ * accumulated in f32 and rounded once. Offsets are read on the device, never by the host.
+ * offsets[0] counts as 0, and whatever the others hold, nothing is read or written outside of the
+ * tensors; rows from offsets[E] on are zeros. */
+typedef struct llmk_grouped_linear_args {
+    size_t struct_size;
+    uint64_t experts_a_token;    /* k_a_token of the formula; 0: 1. Only with source */
+    llmk_tensor x;               /* [R, K], f32, f16 or bf16; with source [T, K] */
+    const llmk_weights *weights; /* E matrices [N, K] (llmk_weights_desc.experts), E at most 1024 */
+    llmk_tensor offsets;         /* i32 [E + 1] */
+    llmk_tensor source; /* i32 [R]: whose row of x a row has (llmk_moe_permute's). Elements that
+                           point outside of x read some row of it. Absent: its own */
+    llmk_tensor bias;   /* [E, N], f32, f16 or bf16; absent: 0 */
+    llmk_tensor y;      /* out: [R, N], any of the three */
+    llmk_workspace *workspace; /* llmk_grouped_linear_workspace_size() bytes */
+    uint32_t flags;            /* none yet: 0 */
+} llmk_grouped_linear_args;
+
+LLMK_API llmk_status llmk_grouped_linear_workspace_size(llmk_context *ctx,
+                                                        const llmk_grouped_linear_args *args,
+                                                        uint64_t *bytes);
+/* Errors: as llmk_rmsnorm, and LLMK_BUSY. */
+LLMK_API llmk_status llmk_grouped_linear(llmk_context *ctx, cl_command_queue queue,
+                                         const llmk_grouped_linear_args *args,
+                                         const llmk_events *events);
 
 #ifdef __cplusplus
 } /* extern "C" */

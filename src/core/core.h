@@ -198,6 +198,14 @@ uint64_t llmk_sources_hash(void);
  * replaces the kernels: then nothing is kept. */
 bool llmk_finding_key(const llmk_context *ctx, const char *what, char *key, size_t size);
 
+/* ---- What was found in earlier runs (findings.c) ---- */
+
+/* Whether `what` is known, and to be believed: then `*text`, to be freed, is what goes with it. */
+bool llmk_finding_recall(llmk_context *ctx, const char *what, long *value, char **text);
+/* failed: of the moment, perhaps. */
+void llmk_finding_keep(llmk_context *ctx, const char *what, long value, bool failed,
+                       const char *text);
+
 /* ---- Programs and kernels (program.c) ---- */
 
 llmk_programs *llmk_programs_new(void);

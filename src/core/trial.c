@@ -135,6 +135,7 @@ void llmk_trial_compare(llmk_trial *t, const char *name, const llmk_tensor *tens
         double got;
         uint16_t half = 0;
         float single = 0;
+        int32_t whole = 0;
         memcpy(&half, bytes + i * size, size < 2 ? size : 2);
         switch (tensor->dtype) {
         case LLMK_F16:
@@ -146,6 +147,10 @@ void llmk_trial_compare(llmk_trial *t, const char *name, const llmk_tensor *tens
         case LLMK_F32:
             memcpy(&single, bytes + i * size, sizeof single);
             got = single;
+            break;
+        case LLMK_I32:
+            memcpy(&whole, bytes + i * size, sizeof whole);
+            got = whole;
             break;
         case LLMK_I8:
             got = (int8_t)bytes[i];

@@ -52,7 +52,8 @@ typedef enum llmk_scale_kind {
     LLMK_SCALE_Q6_K = 6  /* 16 groups in 18 bytes */
 } llmk_scale_kind;
 
-/* Rows first ... first + rows - 1. Buffers of no bytes are NULL. */
+/* Rows first ... first + rows - 1 of all experts' rows, whole experts where there are several.
+ * Buffers of no bytes are NULL. */
 typedef struct llmk_segment {
     uint64_t first, rows;
     cl_mem data, scales, zeros;
@@ -63,12 +64,14 @@ struct llmk_weights {
     llmk_format format;
     llmk_layout layout;
     llmk_scale_kind scale_kind;
-    float zero;     /* w = scale * (q - zero) + minimum */
-    bool has_zeros; /* a zero for every group of every row, instead of the one above */
+    float zero;       /* w = scale * (q - zero) + minimum */
+    bool has_zeros;   /* a zero for every group of every row, instead of the one above */
+    uint64_t experts; /* matrices [n, k], one after the other; at least 1 */
     uint64_t n, k;
     uint64_t described_group; /* as the caller gave it, or the format's own */
-    uint64_t depth; /* weights in a row as it lies in memory: k, and fillers of act-order */
-    cl_mem order;   /* act-order: u32 [depth], the column of x of each; else NULL */
+    uint64_t depth;      /* weights in a row as it lies in memory: k, and fillers of act-order */
+    cl_mem order;        /* act-order: u32 [experts, depth], the column of x of each; else NULL */
+    uint64_t order_hash; /* of the orders' columns; 0 without */
     uint32_t group_size, groups;
     uint32_t block; /* rows that lie together: 1; 16 in layouts of matrix units */
     uint64_t pitch, scale_pitch, zero_pitch; /* bytes of a block's data, scales and zeros */

@@ -20,6 +20,9 @@ static llmk_status check(llmk_context *ctx, const void *args, bool dry, void *pr
     llmk_checker c = llmk_check_begin(ctx, "linear", dry);
     llmk_check_that(&c, a.weights->ctx == ctx, LLMK_INVALID_ARGUMENT,
                     "weights belong to another context");
+    llmk_check_that(&c, a.weights->experts == 1, LLMK_INVALID_ARGUMENT,
+                    "weights hold %llu experts; expected one matrix (llmk_grouped_linear)",
+                    (unsigned long long)a.weights->experts);
     llmk_check_tensor(&c, "x", &a.x, LLMK_FLOATS, LLMK_INPUT, &p->x);
     llmk_check_that(&c, p->x.ncols == k, LLMK_INVALID_SHAPE,
                     "x has %llu columns; the weights have k = %llu", (unsigned long long)p->x.ncols,
@@ -42,18 +45,23 @@ static bool is_empty(const void *problem)
     return p->y.count == 0;
 }
 
-/* What a kernel sees of the weights: layout, scales, whether there are zeros and an order. */
-static void key(const void *problem, char *text, size_t size)
+void llmk_linear_weights_key(const llmk_weights *w, char *text, size_t size)
 {
     static const char *const scales[] = {
         [LLMK_SCALE_NONE] = "none",       [LLMK_SCALE_F32] = "f32",   [LLMK_SCALE_F16] = "f16",
         [LLMK_SCALE_F16_MIN] = "f16+min", [LLMK_SCALE_BF16] = "bf16", [LLMK_SCALE_Q4_K] = "q4_k",
         [LLMK_SCALE_Q6_K] = "q6_k",
     };
+    llmk_join(text, size, llmk_layout_name(w->layout), ",", scales[w->scale_kind],
+              w->has_zeros ? ",zeros" : "", w->order ? ",order" : "", NULL);
+}
+
+static void key(const void *problem, char *text, size_t size)
+{
     const linear_problem *p = problem;
-    const llmk_weights *w = p->weights;
-    llmk_join(text, size, "x=", llmk_dtype_name(p->x.dtype), " w=", llmk_layout_name(w->layout),
-              ",", scales[w->scale_kind], w->has_zeros ? ",zeros" : "", w->order ? ",order" : "",
+    char weights[64];
+    llmk_linear_weights_key(p->weights, weights, sizeof weights);
+    llmk_join(text, size, "x=", llmk_dtype_name(p->x.dtype), " w=", weights,
               " y=", llmk_dtype_name(p->y.dtype), NULL);
 }
 
@@ -62,7 +70,7 @@ static void key(const void *problem, char *text, size_t size)
 /* Work-groups in the second dimension: some devices allow 65535. */
 #define MAX_ROW_GROUPS 32768u
 
-static x_access access_of(const llmk_weights *w, const llmk_view *x)
+uint32_t llmk_linear_access(const llmk_weights *w, const llmk_view *x)
 {
     if (w->order)
         return X_ORDERED;
@@ -71,8 +79,7 @@ static x_access access_of(const llmk_weights *w, const llmk_view *x)
     return x->align >= 16 ? X_ALIGNED : X_UNIT;
 }
 
-/* log2 of a power of two, else 32. */
-static uint32_t shift_of(uint32_t v)
+uint32_t llmk_linear_shift(uint32_t v)
 {
     uint32_t shift = 0;
     if (v & (v - 1))
@@ -92,7 +99,7 @@ static llmk_status enqueue(llmk_launch *launch, const linear_problem *p, const l
     llmk_arg_u64(&k, p->x.nrows);
     llmk_arg_u64(&k, first_row);
     llmk_arg_u32(&k, p->x.dtype);
-    llmk_arg_u32(&k, access_of(w, &p->x));
+    llmk_arg_u32(&k, llmk_linear_access(w, &p->x));
     llmk_arg_buffer(&k, segment->data);
     llmk_arg_buffer(&k, segment->scales);
     llmk_arg_buffer(&k, segment->zeros);
@@ -103,7 +110,7 @@ static llmk_status enqueue(llmk_launch *launch, const linear_problem *p, const l
     llmk_arg_u32(&k, (uint32_t)segment->first);
     llmk_arg_u32(&k, w->groups);
     llmk_arg_u32(&k, w->group_size);
-    llmk_arg_u32(&k, shift_of(w->group_size));
+    llmk_arg_u32(&k, llmk_linear_shift(w->group_size));
     llmk_arg_u32(&k, w->scale_kind);
     llmk_arg_f32(&k, w->zero);
     llmk_arg_view(&k, &p->bias);
@@ -141,8 +148,7 @@ llmk_status llmk_linear_run(llmk_launch *launch, const linear_problem *p, const 
     return LLMK_OK;
 }
 
-/* "-DX=f16 -DW=u4" */
-static const char *typed_defines(const linear_problem *p, char text[32])
+const char *llmk_linear_defines(llmk_dtype x, llmk_layout layout, char text[32])
 {
     static const char *const layouts[] = {
         [LLMK_LAYOUT_F32_PORTABLE] = "f32",   [LLMK_LAYOUT_F16_PORTABLE] = "f16",
@@ -151,9 +157,13 @@ static const char *typed_defines(const linear_problem *p, char text[32])
         [LLMK_LAYOUT_Q4_K_PORTABLE] = "q4_k", [LLMK_LAYOUT_U4_NV] = "u4_nv",
         [LLMK_LAYOUT_S8_NV] = "s8_nv",
     };
-    llmk_join(text, 32, "-DX=", llmk_dtype_name(p->x.dtype), " -DW=", layouts[p->weights->layout],
-              NULL);
+    llmk_join(text, 32, "-DX=", llmk_dtype_name(x), " -DW=", layouts[layout], NULL);
     return text;
+}
+
+static const char *typed_defines(const linear_problem *p, char text[32])
+{
+    return llmk_linear_defines(p->x.dtype, p->weights->layout, text);
 }
 
 /* ---- Variants ---- */
@@ -206,7 +216,7 @@ static bool gemv_supports(llmk_context *ctx, const void *problem, llmk_reason *w
         return llmk_no(why, "for at most %u rows of x", GEMV_ROWS);
     if (!llmk_linear_may_vary(p, why))
         return false;
-    const uint32_t chunk = llmk_layout_is_u4(p->weights->layout) ? 32 : 16;
+    const uint32_t chunk = p->weights->layout == LLMK_LAYOUT_U4_PORTABLE ? 32 : 16;
     if (p->weights->groups > 1 && p->weights->group_size % chunk != 0)
         return llmk_no(why, "groups of %u weights cut its chunks of %u", p->weights->group_size,
                        chunk);

@@ -21,6 +21,15 @@ typedef struct linear_recipe {
     uint32_t last; /* the argument after the common ones */
 } linear_recipe;
 
+/* "-DX=f16 -DW=u4", in `text`. */
+const char *llmk_linear_defines(llmk_dtype x, llmk_layout layout, char text[32]);
+/* What a kernel sees of weights: layout, scales, whether there are zeros and an order. */
+void llmk_linear_weights_key(const llmk_weights *w, char *text, size_t size);
+/* How kernels may read x (X_STRIDED ... of cl/linear/linear_common.clh), and log2 of a power of
+ * two, else 32. */
+uint32_t llmk_linear_access(const llmk_weights *w, const llmk_view *x);
+uint32_t llmk_linear_shift(uint32_t v);
+
 /* Enqueues the kernel for a segment of the weights, and for all of them. */
 llmk_status llmk_linear_run_segment(llmk_launch *launch, const linear_problem *p,
                                     const linear_recipe *r, const llmk_segment *segment);

@@ -177,33 +177,37 @@ static void fill_tables(const recipe *r, uint64_t n, uint64_t k, const tables *t
     }
 }
 
-static llmk_status make_tables(llmk_trial *t, const recipe *r, uint64_t n, uint64_t k,
-                               uint64_t group, double *w, llmk_weights **out)
+static llmk_status make_tables(llmk_trial *t, const recipe *r, uint64_t experts, uint64_t n,
+                               uint64_t k, uint64_t group, double *w, llmk_weights **out)
 {
     tables a = {.pitch = (k * r->bits + 31) / 32 * 4, .group = group ? group : k};
     a.groups = (k + a.group - 1) / a.group;
-    a.codes = calloc(n, a.pitch);
-    a.scales = calloc(n * a.groups, 4);
-    a.zeros = calloc(n, a.groups);
-    a.g_idx = calloc(k, sizeof *a.g_idx);
+    const uint64_t rows = experts * n;
+    a.codes = calloc(rows, a.pitch);
+    a.scales = calloc(rows * a.groups, 4);
+    a.zeros = calloc(rows, a.groups);
+    a.g_idx = calloc(experts * k, sizeof *a.g_idx);
     llmk_status status;
     if (!a.codes || !a.scales || !a.zeros || !a.g_idx) {
         status = llmk_fail(LLMK_OUT_OF_MEMORY, "out of memory for a self-test");
     } else {
-        fill_tables(r, n, k, &a, w);
+        fill_tables(r, rows, k, &a, w);
+        for (uint64_t e = 1; e < experts; e++)
+            memcpy(a.g_idx + e * k, a.g_idx, k * sizeof *a.g_idx);
         llmk_weights_desc desc = LLMK_INIT(llmk_weights_desc);
         desc.format = r->format;
         desc.bits = r->bits;
+        desc.experts = experts;
         desc.n = n;
         desc.k = k;
         desc.group_size = group;
         desc.scale_dtype = r->scale;
         desc.zero_dtype = LLMK_I8;
-        desc.data = (llmk_source){.host = a.codes, .size = n * a.pitch};
-        desc.scales = (llmk_source){.host = a.scales, .size = n * a.groups * 4};
+        desc.data = (llmk_source){.host = a.codes, .size = rows * a.pitch};
+        desc.scales = (llmk_source){.host = a.scales, .size = rows * a.groups * 4};
         if (r->zeros)
-            desc.zeros = (llmk_source){.host = a.zeros, .size = n * a.groups};
-        desc.g_idx = (llmk_source){.host = a.g_idx, .size = k * sizeof *a.g_idx};
+            desc.zeros = (llmk_source){.host = a.zeros, .size = rows * a.groups};
+        desc.g_idx = (llmk_source){.host = a.g_idx, .size = experts * k * sizeof *a.g_idx};
         status = llmk_weights_create_as(t->ctx, &desc, r->layouts, 0, out);
     }
     free(a.codes);
@@ -213,22 +217,23 @@ static llmk_status make_tables(llmk_trial *t, const recipe *r, uint64_t n, uint6
     return status;
 }
 
-/* Weights on t's context, their values in w [n, k]. group: of formats with tables. */
-static llmk_status make_weights(llmk_trial *t, const recipe *r, uint64_t n, uint64_t k,
-                                uint64_t group, double *w, llmk_weights **out)
+/* Weights on t's context, their values in w [experts, n, k]. group: of formats with tables. */
+static llmk_status make_weights(llmk_trial *t, const recipe *r, uint64_t experts, uint64_t n,
+                                uint64_t k, uint64_t group, double *w, llmk_weights **out)
 {
     if (r->format == LLMK_FORMAT_COMPRESSED_TENSORS)
-        return make_tables(t, r, n, k, group, w, out);
-    uint8_t *bytes = malloc(4 * n * k); /* of the widest format */
+        return make_tables(t, r, experts, n, k, group, w, out);
+    uint8_t *bytes = malloc(4 * experts * n * k); /* of the widest format */
     if (!bytes)
         return llmk_fail(LLMK_OUT_OF_MEMORY, "out of memory for a self-test");
     uint32_t state = 20261129;
     uint8_t *at = bytes;
-    for (uint64_t i = 0; i < n * k; i += r->block)
+    for (uint64_t i = 0; i < experts * n * k; i += r->block)
         at = r->block > 1 ? put_block(r->format, at, &state, w + i)
                           : put_float(r->format, at, &state, w + i);
     llmk_weights_desc desc = LLMK_INIT(llmk_weights_desc);
     desc.format = r->format;
+    desc.experts = experts;
     desc.n = n;
     desc.k = k;
     desc.data = (llmk_source){.host = bytes, .size = (uint64_t)(at - bytes)};
@@ -251,7 +256,7 @@ static llmk_status run(llmk_trial *t, llmk_dtype x, const recipe *r, llmk_dtype 
     double *w = llmk_trial_doubles(t, n * k), *expected = llmk_trial_doubles(t, m * n);
     if (t->status != LLMK_OK)
         return t->status;
-    LLMK_TRY(make_weights(t, r, n, k, group, w, &weights));
+    LLMK_TRY(make_weights(t, r, 1, n, k, group, w, &weights));
     args.weights = weights;
     llmk_trial_run(t, &args);
 
@@ -292,4 +297,16 @@ llmk_status llmk_linear_self_test(llmk_trial *t, llmk_dtype x, const llmk_weight
         !group) /* for those that want 16-byte boundaries and N in round numbers */
         LLMK_TRY(run(t, x, &r, y, rows, 96, 1048, 0));
     return run(t, x, &r, y, rows, 70, k, r.order ? group : 0);
+}
+
+llmk_status llmk_linear_trial_weights(llmk_trial *t, const llmk_weights *like, uint64_t experts,
+                                      uint64_t n, double **w, llmk_weights **out)
+{
+    const recipe r = recipe_of(like);
+    const uint64_t k = r.block == 256 ? 512 : r.block == 32 ? 96 : 101;
+    *w = llmk_trial_doubles(t, experts * n * k);
+    if (!*w)
+        return t->status;
+    return make_weights(t, &r, experts, n, k, r.format == LLMK_FORMAT_COMPRESSED_TENSORS ? 24 : 0,
+                        *w, out);
 }

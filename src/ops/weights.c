@@ -291,8 +291,6 @@ static llmk_status plan_order(llmk_context *ctx, const llmk_weights_desc *d,
         return llmk_fail(LLMK_INVALID_SHAPE,
                          "weights: the bytes of n %" PRIu64 " x k %" PRIu64 " do not fit 64 bits",
                          d->n, d->k);
-    if (order->column && d->n > 0)
-        w->device_bytes += w->depth * sizeof(uint32_t);
     return LLMK_OK;
 }
 
@@ -320,6 +318,7 @@ static llmk_status describe(llmk_context *ctx, const llmk_weights_desc *desc,
     LLMK_TRY(check_options(desc, f));
     p->format = f;
     w->ctx = ctx;
+    w->experts = 1;
     w->format = f->format;
     w->n = desc->n;
     w->k = desc->k;
@@ -349,20 +348,23 @@ static uint64_t widest_of(const llmk_weights *w)
     return widest > w->zero_pitch ? widest : w->zero_pitch;
 }
 
-/* Rows of a segment whose buffers stay within max_buffer; whole tiles of 64 where it can be. */
+/* Rows of a segment whose buffers stay within max_buffer: whole experts where there are several,
+ * else whole tiles of 64 where it can be. */
 static llmk_status segment_rows(const llmk_weights *w, uint64_t max_buffer, uint64_t *rows)
 {
-    const uint64_t widest = widest_of(w);
-    *rows = w->n;
-    if (widest == 0 || blocks_of(w, w->n) <= max_buffer / widest)
+    const uint64_t widest = widest_of(w), least = w->experts > 1 ? blocks_of(w, w->n) : 1;
+    *rows = w->n * w->experts;
+    if (widest == 0 || blocks_of(w, *rows) <= max_buffer / widest)
         return LLMK_OK;
     *rows = max_buffer / widest * w->block;
-    if (*rows == 0)
+    if (*rows < least * w->block)
         return llmk_fail(LLMK_OUT_OF_DEVICE_MEMORY,
-                         "weights: a row takes %" PRIu64
+                         "weights: %s takes %" PRIu64
                          " bytes; this device's largest buffer has %" PRIu64,
-                         widest, max_buffer);
-    if (*rows > 64)
+                         w->experts > 1 ? "an expert" : "a row", least * widest, max_buffer);
+    if (w->experts > 1)
+        *rows -= *rows % w->n;
+    else if (*rows > 64)
         *rows -= *rows % 64;
     return LLMK_OK;
 }
@@ -381,10 +383,11 @@ static llmk_status make_buffer(llmk_context *ctx, uint64_t bytes, cl_mem *buffer
 
 static llmk_status make_segments(llmk_weights *w, uint64_t rows)
 {
-    for (uint64_t first = 0; first < w->n; first += rows) {
+    const uint64_t all = w->n * w->experts;
+    for (uint64_t first = 0; first < all; first += rows) {
         llmk_segment *s = &w->segments[w->segment_count++];
         s->first = first;
-        s->rows = w->n - first < rows ? w->n - first : rows;
+        s->rows = all - first < rows ? all - first : rows;
         LLMK_TRY(make_buffer(w->ctx, blocks_of(w, s->rows) * w->pitch, &s->data));
         LLMK_TRY(make_buffer(w->ctx, blocks_of(w, s->rows) * w->scale_pitch, &s->scales));
         LLMK_TRY(make_buffer(w->ctx, blocks_of(w, s->rows) * w->zero_pitch, &s->zeros));
@@ -392,24 +395,157 @@ static llmk_status make_segments(llmk_weights *w, uint64_t rows)
     return LLMK_OK;
 }
 
-static llmk_status create(llmk_context *ctx, const llmk_weights *shape, const weights_plan *plan,
-                          const weights_order *order, uint64_t max_buffer, llmk_weights **out)
+/* ---- Experts ---- */
+
+/* A description's matrices, described one by one. */
+typedef struct matrices {
+    const llmk_weights_desc *desc;
+    weights_plan first; /* of expert 0: says how far apart experts are */
+    llmk_layout_class layouts;
+    bool ordered; /* any has an order */
+} matrices;
+
+static void move_source(llmk_source *source, uint64_t bytes)
+{
+    if (source->host)
+        source->host = (const uint8_t *)source->host + bytes;
+    else if (source->buffer)
+        source->offset += bytes;
+    source->size = source->size > bytes ? source->size - bytes : 0;
+}
+
+/* The description of one expert's matrix alone. */
+static llmk_weights_desc desc_of(const matrices *m, uint64_t expert)
+{
+    llmk_weights_desc d = *m->desc;
+    d.experts = 0;
+    d.expert_sources = NULL;
+    if (m->desc->expert_sources) {
+        const llmk_expert_source *s = &m->desc->expert_sources[expert];
+        d.data = s->data;
+        d.scales = s->scales;
+        d.zeros = s->zeros;
+        d.g_idx = s->g_idx;
+    } else if (expert > 0) {
+        move_source(&d.data, expert * m->first.data.rows * m->first.data.pitch);
+        move_source(&d.scales, expert * m->first.scales.rows * m->first.scales.pitch);
+        move_source(&d.zeros, expert * m->first.zeros.rows * m->first.zeros.pitch);
+        move_source(&d.g_idx, expert * 4 * d.k);
+    }
+    return d;
+}
+
+static llmk_status describe_expert(llmk_context *ctx, const matrices *m, uint64_t expert,
+                                   llmk_weights *w, weights_plan *plan, weights_order *order)
+{
+    const llmk_weights_desc d = desc_of(m, expert);
+    llmk_status status = describe(ctx, &d, m->layouts, w, plan, order);
+    if (status == LLMK_OK && m->ordered)
+        status = llmk_weights_order_list(order);
+    if (status != LLMK_OK && m->desc->experts > 1)
+        return llmk_fail_prefix(status, "expert %" PRIu64, expert);
+    return status;
+}
+
+/* Whether an expert lies in memory as expert 0 does. */
+static llmk_status check_alike(const llmk_weights *w, const llmk_weights *other, uint64_t expert)
+{
+    if (w->layout != other->layout || w->scale_kind != other->scale_kind ||
+        w->has_zeros != other->has_zeros)
+        return llmk_fail(LLMK_INVALID_ARGUMENT,
+                         "weights: expert %" PRIu64 " has other tables than expert 0: zeros, say",
+                         expert);
+    if (w->depth != other->depth || w->group_size != other->group_size || w->depth != w->k)
+        return llmk_fail(LLMK_UNSUPPORTED,
+                         "weights: g_idx of expert %" PRIu64 " gives groups of uneven sizes, which "
+                         "a part of a matrix along K may have; of several experts none may",
+                         expert);
+    return LLMK_OK;
+}
+
+/* Describes every expert; `w` is the first, with the memory of all. */
+static llmk_status describe_all(llmk_context *ctx, matrices *m, llmk_weights *w)
+{
+    const uint64_t experts = m->desc->experts > 1 ? m->desc->experts : 1;
+    if (experts > 1 && (experts > MAX_EDGE || experts > MAX_EDGE / (m->desc->n ? m->desc->n : 1)))
+        return llmk_fail(LLMK_INVALID_SHAPE,
+                         "weights: experts is %" PRIu64 " and n %" PRIu64 "; at most %" PRIu64
+                         " rows in all",
+                         experts, m->desc->n, MAX_EDGE);
+    if (m->desc->expert_sources) {
+        const llmk_weights_desc *d = m->desc;
+        const llmk_source *own[] = {&d->data, &d->scales, &d->zeros, &d->g_idx};
+        for (size_t i = 0; i < LLMK_COUNT(own); i++)
+            if (own[i]->host || own[i]->buffer || d->experts == 0)
+                return llmk_fail(LLMK_INVALID_ARGUMENT,
+                                 "weights: expert_sources is given with %s; expected one or the "
+                                 "other",
+                                 d->experts ? "data, scales, zeros or g_idx" : "experts = 0");
+    }
+    for (uint64_t e = 0; e < experts; e++) {
+        llmk_weights one = {0};
+        weights_plan plan = {0};
+        weights_order order = {0};
+        const llmk_status status = describe_expert(ctx, m, e, &one, &plan, &order);
+        m->ordered = m->ordered || order.column;
+        if (order.column)
+            w->order_hash = llmk_hash(w->order_hash ? w->order_hash : LLMK_HASH_SEED, order.column,
+                                      (size_t)order.depth * sizeof *order.column);
+        llmk_weights_order_free(&order);
+        if (status != LLMK_OK)
+            return status;
+        if (e == 0) {
+            m->first = plan;
+            one.order_hash = w->order_hash;
+            *w = one;
+        }
+        if (experts > 1)
+            LLMK_TRY(check_alike(&one, w, e));
+    }
+    w->experts = experts;
+    if (__builtin_mul_overflow(w->device_bytes, experts, &w->device_bytes))
+        return llmk_fail(LLMK_INVALID_SHAPE,
+                         "weights: the bytes of experts %" PRIu64 " do not fit 64 bits", experts);
+    if (m->ordered && w->n > 0)
+        w->device_bytes += experts * w->depth * sizeof(uint32_t);
+    return LLMK_OK;
+}
+
+static llmk_status upload_all(const llmk_weights *w, const matrices *m)
+{
+    for (uint64_t e = 0; e < w->experts; e++) {
+        llmk_weights one = {0};
+        weights_plan plan = {0};
+        weights_order order = {0};
+        llmk_status status = describe_expert(w->ctx, m, e, &one, &plan, &order);
+        if (status == LLMK_OK)
+            status = llmk_weights_upload(w, e, &plan, &order);
+        llmk_weights_order_free(&order);
+        if (status != LLMK_OK)
+            return status;
+    }
+    return LLMK_OK;
+}
+
+static llmk_status create(llmk_context *ctx, const llmk_weights *shape, const matrices *m,
+                          uint64_t max_buffer, llmk_weights **out)
 {
     uint64_t rows = 0;
     LLMK_TRY(segment_rows(shape, max_buffer, &rows));
-    const size_t segments = rows ? (size_t)((shape->n + rows - 1) / rows) : 0;
+    const uint64_t all = shape->n * shape->experts;
+    const size_t segments = rows ? (size_t)((all + rows - 1) / rows) : 0;
     llmk_weights *w = calloc(1, sizeof *w + segments * sizeof w->segments[0]);
     if (!w)
         return llmk_fail(LLMK_OUT_OF_MEMORY, "weights: out of memory");
     *w = *shape;
     llmk_context_retain(ctx);
     llmk_status status = LLMK_OK;
-    if (order->column && w->n > 0)
-        status = make_buffer(ctx, w->depth * sizeof(uint32_t), &w->order);
+    if (m->ordered && w->n > 0)
+        status = make_buffer(ctx, w->experts * w->depth * sizeof(uint32_t), &w->order);
     if (status == LLMK_OK)
         status = make_segments(w, rows);
     if (status == LLMK_OK)
-        status = llmk_weights_upload(w, plan, order);
+        status = upload_all(w, m);
     if (status == LLMK_OK)
         *out = w;
     else
@@ -429,8 +565,6 @@ llmk_status llmk_weights_create_as(llmk_context *ctx, const llmk_weights_desc *d
 {
     llmk_weights_desc d;
     llmk_weights shape = {0};
-    weights_plan plan = {0};
-    weights_order order = {0};
     if (!out)
         return llmk_fail(LLMK_INVALID_ARGUMENT, "weights: out is NULL");
     *out = NULL;
@@ -438,21 +572,21 @@ llmk_status llmk_weights_create_as(llmk_context *ctx, const llmk_weights_desc *d
         return llmk_fail(LLMK_INVALID_ARGUMENT, "weights: ctx is NULL");
     LLMK_TRY(llmk_context_usable(ctx));
     LLMK_TRY(llmk_take_args("weights", desc, sizeof *desc, sizeof d, &d));
+    matrices m = {.desc = &d, .layouts = layouts};
     if (layouts == LLMK_CLASS_OF_DEVICE)
-        layouts = class_of_device(ctx);
+        m.layouts = class_of_device(ctx);
+    if (d.experts > 1) /* no kernel for groups of rows reads another class yet */
+        m.layouts = LLMK_CLASS_PORTABLE;
     if (max_buffer == 0)
         max_buffer = ctx->caps.max_alloc_bytes;
-    llmk_status status = describe(ctx, &d, layouts, &shape, &plan, &order);
-    if (status == LLMK_OK && shape.block > 1 && widest_of(&shape) > max_buffer) {
-        /* Not even one block fits; a row may. */
-        llmk_weights_order_free(&order);
+    LLMK_TRY(describe_all(ctx, &m, &shape));
+    if (shape.block > 1 &&
+        widest_of(&shape) > max_buffer) { /* a row may fit, if a block does not */
+        m.layouts = LLMK_CLASS_PORTABLE;
         shape = (llmk_weights){0};
-        status = describe(ctx, &d, LLMK_CLASS_PORTABLE, &shape, &plan, &order);
+        LLMK_TRY(describe_all(ctx, &m, &shape));
     }
-    if (status == LLMK_OK)
-        status = create(ctx, &shape, &plan, &order, max_buffer, out);
-    llmk_weights_order_free(&order);
-    return status;
+    return create(ctx, &shape, &m, max_buffer, out);
 }
 
 llmk_status llmk_weights_create(llmk_context *ctx, const llmk_weights_desc *desc,
@@ -490,7 +624,8 @@ llmk_status llmk_weights_get_info(const llmk_weights *weights, llmk_weights_info
                                     .n = weights->n,
                                     .k = weights->k,
                                     .group_size = weights->described_group,
-                                    .device_bytes = weights->device_bytes};
+                                    .device_bytes = weights->device_bytes,
+                                    .experts = weights->experts};
     llmk_fill_info(info, info->struct_size, &full, sizeof full);
     return LLMK_OK;
 }

@@ -83,6 +83,8 @@ typedef struct weights_order {
 /* g_idx NULL: in order. Fails with LLMK_CORRUPT_DATA where an index is no group. */
 llmk_status llmk_weights_order_make(const uint32_t *g_idx, uint64_t k, uint32_t group_size,
                                     uint32_t groups, weights_order *order);
+/* Makes an order that says "in order" one that has every weight listed. */
+llmk_status llmk_weights_order_list(weights_order *order);
 void llmk_weights_order_free(weights_order *order);
 
 /* ---- Blocks of rows (weights_blocks.c) ---- */
@@ -101,8 +103,8 @@ uint64_t llmk_weights_zero_row(const llmk_weights *w);
 
 /* ---- Upload ---- */
 
-/* Repacks everything into w's segments and w->order, which are there. */
-llmk_status llmk_weights_upload(const llmk_weights *w, const weights_plan *plan,
+/* Repacks an expert's matrix into w's segments and w->order, which are there. */
+llmk_status llmk_weights_upload(const llmk_weights *w, uint64_t expert, const weights_plan *plan,
                                 const weights_order *order);
 /* Reads `count` words of a source into `words`. */
 llmk_status llmk_weights_read_words(llmk_context *ctx, const llmk_source *source, uint64_t count,

@@ -107,6 +107,19 @@ llmk_status llmk_weights_order_make(const uint32_t *g_idx, uint64_t k, uint32_t 
     return status;
 }
 
+llmk_status llmk_weights_order_list(weights_order *order)
+{
+    if (order->column)
+        return LLMK_OK;
+    order->column = malloc((size_t)(order->depth + 1) * sizeof *order->column);
+    if (!order->column)
+        return llmk_fail(LLMK_OUT_OF_MEMORY,
+                         "weights: no memory for the order of %" PRIu64 " weights", order->depth);
+    for (uint64_t i = 0; i < order->depth; i++)
+        order->column[i] = (uint32_t)i;
+    return LLMK_OK;
+}
+
 void llmk_weights_order_free(weights_order *order)
 {
     free(order->column);

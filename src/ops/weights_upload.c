@@ -23,7 +23,8 @@ typedef struct upload {
     const weights_plan *plan;
     const weights_order *order;
     cl_command_queue queue;
-    uint64_t first, rows; /* of the tile, in N */
+    uint64_t expert;
+    uint64_t first, rows; /* of the tile, in the expert's N */
     stage data_stage, scale_stage, zero_stage;
     uint64_t pitch, scale_pitch, zero_pitch; /* bytes of a row of the tile */
     uint8_t *data, *scales, *zeros;          /* the tile row by row */
@@ -385,8 +386,8 @@ static llmk_status put_order(const upload *u)
         return llmk_fail(LLMK_OUT_OF_MEMORY, "weights: no memory for an order of %zu bytes", bytes);
     for (uint64_t i = 0; i < u->order->depth; i++)
         columns[i] = u->order->column[i] == WEIGHTS_FILLER ? 0 : u->order->column[i];
-    const cl_int err =
-        clEnqueueWriteBuffer(u->queue, u->w->order, CL_TRUE, 0, bytes, columns, 0, NULL, NULL);
+    const cl_int err = clEnqueueWriteBuffer(
+        u->queue, u->w->order, CL_TRUE, (size_t)u->expert * bytes, bytes, columns, 0, NULL, NULL);
     free(columns);
     return err == CL_SUCCESS ? LLMK_OK : llmk_fail_cl(u->w->ctx, err, "clEnqueueWriteBuffer");
 }
@@ -408,7 +409,7 @@ static llmk_status put(const upload *u, cl_mem buffer, uint64_t row, uint64_t pi
 static llmk_status upload_tile(upload *u, const llmk_segment *s)
 {
     const llmk_weights *w = u->w;
-    const uint64_t row = u->first - s->first;
+    const uint64_t row = u->expert * w->n + u->first - s->first;
     weights_rows tile = {u->data, u->scales, u->zeros};
     memset(u->data, 0, u->rows * u->pitch);
     memset(u->zeros, 0, u->rows * u->zero_pitch);
@@ -482,23 +483,27 @@ static llmk_status upload_all(upload *u)
         return llmk_fail_cl(w->ctx, err, "clCreateCommandQueue");
     if (w->order)
         LLMK_TRY(put_order(u));
+    const uint64_t base = u->expert * w->n; /* the expert's first row */
     for (size_t i = 0; i < w->segment_count; i++) {
         const llmk_segment *s = &w->segments[i];
-        for (uint64_t row = 0; row < s->rows; row += rows) {
-            u->first = s->first + row;
-            u->rows = s->rows - row < rows ? s->rows - row : rows;
+        const uint64_t begin = s->first > base ? s->first : base;
+        const uint64_t end = s->first + s->rows < base + w->n ? s->first + s->rows : base + w->n;
+        for (uint64_t row = begin; row < end; row += rows) {
+            u->first = row - base;
+            u->rows = end - row < rows ? end - row : rows;
             LLMK_TRY(upload_tile(u, s));
         }
     }
     return LLMK_OK;
 }
 
-llmk_status llmk_weights_upload(const llmk_weights *w, const weights_plan *plan,
+llmk_status llmk_weights_upload(const llmk_weights *w, uint64_t expert, const weights_plan *plan,
                                 const weights_order *order)
 {
     upload u = {.w = w,
                 .plan = plan,
                 .order = order,
+                .expert = expert,
                 .pitch = w->pitch / w->block,
                 .scale_pitch = w->scale_pitch / w->block,
                 .zero_pitch = w->has_zeros ? llmk_weights_zero_row(w) : 0};

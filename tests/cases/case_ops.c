@@ -11,7 +11,11 @@
     X(quantize) \
     X(dequantize) \
     X(error_report) \
-    X(linear)
+    X(linear) \
+    X(moe_route) \
+    X(moe_permute) \
+    X(moe_unpermute) \
+    X(grouped_linear)
 /* clang-format on */
 
 #define DECLARE(name) extern const case_op case_op_##name;

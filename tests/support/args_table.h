@@ -22,7 +22,7 @@ typedef struct arg_field {
     arg_kind kind;
 } arg_field;
 
-#define ARGS_MAX_FIELDS 16
+#define ARGS_MAX_FIELDS 24
 #define ARGS_MAX_LINES  8
 
 /* The fields in their order, and lines of cases that between them set every one. */
@@ -98,6 +98,41 @@ static const arg_table arg_tables[] = {
       ARG(A, flags, ARG_FLAGS)},
      {"m=3 n=12 k=32 w=q4_0 bias=f32 residual=f16", "m=2 n=8 k=24 xgap=8 ygap=4",
       "m=4 batch=2 n=8 k=16 w=w8 residual=f16 inplace", "m=0 n=8 k=16"}},
+#undef A
+#define A llmk_moe_route_args
+    {"moe_route", sizeof(A),
+     {ARG(A, struct_size, ARG_STRUCT_SIZE), ARG(A, score, ARG_ENUM), ARG(A, flags, ARG_FLAGS),
+      ARG(A, groups, ARG_U64), ARG(A, top_groups, ARG_U64), ARG(A, scale, ARG_F32),
+      ARG(A, eps, ARG_F32), ARG(A, x, ARG_INPUT), ARG(A, gate, ARG_INPUT),
+      ARG(A, logits, ARG_INPUT), ARG(A, router_bias, ARG_INPUT), ARG(A, correction, ARG_INPUT),
+      ARG(A, ids, ARG_OUTPUT), ARG(A, weights, ARG_OUTPUT), ARG(A, out_logits, ARG_OUTPUT),
+      ARG(A, workspace, ARG_WORKSPACE)},
+     {"t=3 e=12 k=2 h=16", "t=3 e=12 k=2 h=16 out rb=f32 corr=f32 groups=4 top=2 renorm",
+      "t=3 e=12 k=2 gap=4 corr=f16 scale=2", "t=0 e=8 k=2"}},
+#undef A
+#define A llmk_moe_permute_args
+    {"moe_permute", sizeof(A),
+     {ARG(A, struct_size, ARG_STRUCT_SIZE), ARG(A, experts, ARG_U64), ARG(A, ids, ARG_INPUT),
+      ARG(A, map, ARG_INPUT), ARG(A, x, ARG_INPUT), ARG(A, offsets, ARG_OUTPUT),
+      ARG(A, source, ARG_OUTPUT), ARG(A, inverse, ARG_OUTPUT), ARG(A, rows, ARG_OUTPUT),
+      ARG(A, flags, ARG_FLAGS)},
+     {"t=5 k=2 e=4 h=16", "t=5 k=2 e=7 g=12 gap=4 h=8", "t=6 k=3 e=8 ids=any", "t=0 e=3 h=8"}},
+#undef A
+#define A llmk_moe_unpermute_args
+    {"moe_unpermute", sizeof(A),
+     {ARG(A, struct_size, ARG_STRUCT_SIZE), ARG(A, rows, ARG_INPUT), ARG(A, inverse, ARG_INPUT),
+      ARG(A, weights, ARG_INPUT), ARG(A, residual, ARG_INPUT), ARG(A, y, ARG_OUTPUT),
+      ARG(A, flags, ARG_FLAGS)},
+     {"t=4 k=2 h=16 res=f16", "t=3 k=2 h=8 w=none gap=4", "t=3 k=2 h=8 res=f16 inplace", "t=0"}},
+#undef A
+#define A llmk_grouped_linear_args
+    {"grouped_linear", sizeof(A),
+     {ARG(A, struct_size, ARG_STRUCT_SIZE), ARG(A, experts_a_token, ARG_U64),
+      ARG(A, x, ARG_INPUT), ARG(A, weights, ARG_WEIGHTS), ARG(A, offsets, ARG_INPUT),
+      ARG(A, source, ARG_INPUT), ARG(A, bias, ARG_INPUT), ARG(A, y, ARG_OUTPUT),
+      ARG(A, workspace, ARG_WORKSPACE), ARG(A, flags, ARG_FLAGS)},
+     {"r=6 e=3 n=8 k=16 bias=f32", "r=6 e=3 n=8 k=16 fan=2 gap=4", "r=30 e=3 n=12 k=32 w=q4_0",
+      "r=0 e=3 n=8 k=16"}},
 #undef A
 };
 /* clang-format on */

@@ -298,7 +298,7 @@ static void mutate_absent(subject *s, const arg_field *f)
     TRY_TENSOR(s, f, any, f->name, *t = llmk_matrix(s->spare, LLMK_U4, 3, 8));
     TRY_TENSOR(s, f, any, f->name, *t = llmk_vector(s->spare, LLMK_F32, 0));
     TRY_TENSOR(s, f, ARGUMENT | BIT(LLMK_INVALID_DTYPE), f->name, t->buffer = s->spare);
-    TRY_TENSOR(s, f, ARGUMENT | BIT(LLMK_INVALID_BUFFER), f->name,
+    TRY_TENSOR(s, f, ARGUMENT | BIT(LLMK_INVALID_BUFFER) | BIT(LLMK_INVALID_DTYPE), f->name,
                *t = llmk_vector(s->foreign_buffer, LLMK_F32, 8));
 }
 

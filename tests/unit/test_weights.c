@@ -487,6 +487,14 @@ static void test_refusals(void **state)
     REFUSE(LLMK_BUFFER_TOO_SMALL, "data.size", d.data.size--);
     REFUSE(LLMK_BUFFER_TOO_SMALL, "scales.size", d.scales.size--);
 
+    const llmk_expert_source each[2] = {{.data = good.data, .scales = good.scales}};
+    REFUSE(LLMK_BUFFER_TOO_SMALL, "expert 1", d.experts = 2);
+    REFUSE(LLMK_INVALID_SHAPE, "experts is", d.experts = (uint64_t)1 << 40);
+    REFUSE(LLMK_INVALID_ARGUMENT, "expert_sources", d.experts = 2; d.expert_sources = each);
+    REFUSE(LLMK_INVALID_ARGUMENT, "expert_sources", d.expert_sources = each);
+    REFUSE(LLMK_INVALID_ARGUMENT, "expert 1", d.experts = 2; d.expert_sources = each;
+           d.data.host = d.scales.host = NULL);
+
     cl_mem buffer = buffer_of(f, source.data, source.data_bytes, 0);
     REFUSE(LLMK_INVALID_ARGUMENT, "data has both", d.data.buffer = buffer);
     REFUSE(LLMK_BUFFER_TOO_SMALL, "data.offset", d.data.host = NULL; d.data.buffer = buffer;

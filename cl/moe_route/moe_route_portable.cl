@@ -1,0 +1,251 @@
+// The router in two steps. The product: a work-group computes four tokens by sixteen experts, a
+// team of 32 items four by four of them. The choice: a row of a work-group's items has a token; the
+// place of an expert is the number of experts that come before it, so that no rounds are needed and
+// places are distinct whatever the logits.
+//
+// moe_select_dispatch is for so few tokens that one work-group has them all: it goes on and sorts
+// the chosen pairs of token and expert.
+#include "common/local_sum.clh"
+#include "moe_permute/moe_dispatch.clh"
+#include "moe_route/moe_route.clh"
+
+// ---- The product
+
+#define TEAM  32
+#define TEAMS 4
+#define BLOCK 4 // tokens, and experts of a team
+
+// Elements i ... i + 7; 0 from element n on.
+static inline float8 fetch8_any(global const void *p, uint type, ulong begin, ulong i, ulong n,
+                                uint wide)
+{
+    if (wide && i + 8 <= n)
+        return load8_any(p, type, begin + i);
+    float8 v = 0.0f; // filled from the end
+    for (uint j = 0; j < 8; j++)
+        v = (float8)(v.s1, v.s23, v.s4567,
+                     i + j < n ? load_any(p, type, begin + i + j) : 0.0f);
+    return v;
+}
+
+static inline float dot8(float8 a, float8 b)
+{
+    const float8 p = a * b;
+    const float4 q = p.lo + p.hi;
+    return q.x + q.y + (q.z + q.w);
+}
+
+// wide: rows of x and of gate are on 16-byte boundaries.
+kernel __attribute__((reqd_work_group_size(TEAM *TEAMS, 1, 1))) void
+moe_logits(global const void *x, const rows_t x_rows, const uint x_type, global const void *gate,
+           const rows_t gate_rows, const uint gate_type, global const void *router_bias,
+           const rows_t router_bias_rows, const uint router_bias_type, // 0: absent
+           global float *logits, const rows_t logits_rows, const ulong first, const ulong tokens,
+           const ulong hidden, const uint experts, const uint wide)
+{
+    local float parts[BLOCK * BLOCK][TEAM * TEAMS];
+    const uint item = get_local_id(0), lane = item % TEAM;
+    const ulong t0 = first + get_group_id(1) * BLOCK;
+    const uint e0 = ((uint)get_group_id(0) * TEAMS + item / TEAM) * BLOCK;
+    const uint rows = min(tokens - t0, (ulong)BLOCK);
+    ulong x_begin[BLOCK], gate_begin[BLOCK];
+    float sum[BLOCK][BLOCK];
+#pragma unroll
+    for (uint i = 0; i < BLOCK; i++) { // beyond the edge the last one again, not to be stored
+        x_begin[i] = row_begin(x_rows, min(t0 + i, tokens - 1));
+        gate_begin[i] = row_begin(gate_rows, min(e0 + i, experts - 1));
+#pragma unroll
+        for (uint j = 0; j < BLOCK; j++)
+            sum[i][j] = 0.0f;
+    }
+    for (ulong h = lane * 8; h < hidden; h += TEAM * 8) {
+        float8 g[BLOCK];
+#pragma unroll
+        for (uint j = 0; j < BLOCK; j++)
+            g[j] = fetch8_any(gate, gate_type, gate_begin[j], h, hidden, wide);
+#pragma unroll
+        for (uint i = 0; i < BLOCK; i++)
+            if (i < rows) {
+                const float8 v = fetch8_any(x, x_type, x_begin[i], h, hidden, wide);
+#pragma unroll
+                for (uint j = 0; j < BLOCK; j++)
+                    sum[i][j] += dot8(v, g[j]);
+            }
+    }
+#pragma unroll
+    for (uint i = 0; i < BLOCK * BLOCK; i++)
+        parts[i][item] = sum[i / BLOCK][i % BLOCK];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    const uint i = lane / BLOCK, e = e0 + lane % BLOCK;
+    if (lane >= BLOCK * BLOCK || i >= rows || e >= experts)
+        return;
+    float total = 0.0f;
+    for (uint l = 0; l < TEAM; l++)
+        total += parts[lane][item - lane + l];
+    if (router_bias_type)
+        total += load_any(router_bias, router_bias_type,
+                          router_bias_rows.offset + e * router_bias_rows.inner);
+    logits[row_begin(logits_rows, t0 + i) + e * logits_rows.inner] = total;
+}
+
+// ---- The choice
+
+#define SELECT_PARAMETERS                                                                          \
+    global const void *logits, const rows_t logits_rows, const uint logits_type,                   \
+        global const void *router_bias, const rows_t router_bias_rows,                             \
+        const uint router_bias_type, global const void *correction, const rows_t correction_rows,  \
+        const uint correction_type, global int *ids, const rows_t ids_rows, global float *weights, \
+        const rows_t weights_rows, const ulong tokens, const uint experts, const uint k,           \
+        const uint score, const uint groups, const uint top_groups, const uint renormalize,        \
+        const float scale, const float eps,                                                        \
+        local uint *keys,     /* experts a row */                                                  \
+        local uint *group_keys, /* twice the groups a row */                                       \
+        local int *chosen,    /* k a row */                                                        \
+        local float *scratch  /* an item each */
+
+#define SELECT_ARGUMENTS                                                                           \
+    logits, logits_rows, logits_type, router_bias, router_bias_rows, router_bias_type, correction, \
+        correction_rows, correction_type, ids, ids_rows, weights, weights_rows, tokens, experts,   \
+        k, score, groups, top_groups, renormalize, scale, eps, keys, group_keys, chosen, scratch
+
+// The largest v of this row of items, NaN left out.
+static inline float local_max(float v, local float *scratch)
+{
+    const uint lanes = get_local_size(0);
+    local float *row = scratch + get_local_id(1) * lanes;
+    row[get_local_id(0)] = v;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    float largest = row[0];
+    for (uint i = 1; i < lanes; i++)
+        largest = fmax(largest, row[i]);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    return largest;
+}
+
+// local_sum whose scratch may be written at once afterwards.
+static inline float row_sum(float v, local float *scratch)
+{
+    const float sum = local_sum(v, scratch);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    return sum;
+}
+
+static inline float logit_at(global const void *logits, uint type, ulong at, ulong inner,
+                             global const void *bias, uint bias_type, const rows_t bias_rows,
+                             uint e)
+{
+    const float v = load_any(logits, type, at + e * inner);
+    return bias_type ? v + load_any(bias, bias_type, bias_rows.offset + e * bias_rows.inner) : v;
+}
+
+// How many of `count` keys come before the i-th.
+static inline uint place_of(local const uint *key, uint count, uint i)
+{
+    const uint mine = key[i];
+    uint place = 0;
+    for (uint o = 0; o < i; o++)
+        place += key[o] >= mine;
+    for (uint o = i + 1; o < count; o++)
+        place += key[o] > mine;
+    return place;
+}
+
+static inline void exclude_groups(local uint *key, local uint *group_key, uint experts, uint groups,
+                                  uint top_groups, bool two)
+{
+    const uint lane = get_local_id(0), lanes = get_local_size(0), width = experts / groups;
+    for (uint g = lane; g < groups; g += lanes) {
+        uint best = 0, second = 0;
+        for (uint e = g * width; e < (g + 1) * width; e++) {
+            second = max(second, min(best, key[e]));
+            best = max(best, key[e]);
+        }
+        float v = choice_of(best);
+        if (two && width > 1)
+            v += choice_of(second);
+        group_key[g] = choice_key(v);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (uint g = lane; g < groups; g += lanes)
+        group_key[groups + g] = place_of(group_key, groups, g);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (uint e = lane; e < experts; e += lanes)
+        if (group_key[groups + e / width] >= top_groups)
+            key[e] = KEY_EXCLUDED;
+    barrier(CLK_LOCAL_MEM_FENCE);
+}
+
+static inline __attribute__((always_inline)) void select_experts(SELECT_PARAMETERS)
+{
+    const uint lane = get_local_id(0), lanes = get_local_size(0), row = get_local_id(1);
+    const ulong token = get_group_id(0) * get_local_size(1) + row, t = min(token, tokens - 1);
+    const ulong at = row_begin(logits_rows, t);
+    local uint *key = keys + row * experts;
+    local int *id = chosen + row * k;
+#define LOGIT(e)                                                                                   \
+    logit_at(logits, logits_type, at, logits_rows.inner, router_bias, router_bias_type,            \
+             router_bias_rows, e)
+
+    float largest = -INFINITY, sum = 0.0f;
+    if (score == SOFTMAX) {
+        for (uint e = lane; e < experts; e += lanes)
+            largest = fmax(largest, LOGIT(e));
+        largest = local_max(largest, scratch);
+        for (uint e = lane; e < experts; e += lanes)
+            sum += exp(LOGIT(e) - largest);
+        sum = row_sum(sum, scratch);
+    }
+    for (uint e = lane; e < experts; e += lanes) {
+        float choice = LOGIT(e);
+        if (correction_type) {
+            if (score != TOPK_SOFTMAX)
+                choice = score_of(score, choice, largest, sum);
+            choice += load_any(correction, correction_type,
+                               correction_rows.offset + e * correction_rows.inner);
+        }
+        key[e] = choice_key(choice);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (groups > 1)
+        exclude_groups(key, group_keys + row * 2 * groups, experts, groups, top_groups,
+                       correction_type != 0);
+    for (uint e = lane; e < experts; e += lanes) {
+        const uint place = place_of(key, experts, e);
+        if (place < k)
+            id[place] = e;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+
+    if (score == TOPK_SOFTMAX) {
+        for (uint j = lane; j < k; j += lanes)
+            largest = fmax(largest, LOGIT(id[j]));
+        largest = local_max(largest, scratch);
+        for (uint j = lane; j < k; j += lanes)
+            sum += exp(LOGIT(id[j]) - largest);
+        sum = row_sum(sum, scratch);
+    }
+    float total = 0.0f;
+    for (uint j = lane; j < k; j += lanes)
+        total += score_of(score, LOGIT(id[j]), largest, sum);
+    total = row_sum(total, scratch);
+    const float divisor = total < eps ? eps : total;
+    for (uint j = lane; j < k && token < tokens; j += lanes) {
+        const float s = score_of(score, LOGIT(id[j]), largest, sum);
+        ids[row_begin(ids_rows, t) + j * ids_rows.inner] = id[j];
+        weights[row_begin(weights_rows, t) + j * weights_rows.inner] =
+            (renormalize ? s / divisor : s) * scale;
+    }
+}
+
+kernel void moe_select(SELECT_PARAMETERS)
+{
+    select_experts(SELECT_ARGUMENTS);
+}
+
+// One work-group, a row of items for each token.
+kernel void moe_select_dispatch(SELECT_PARAMETERS, DISPATCH_PARAMETERS, local int *sort)
+{
+    select_experts(SELECT_ARGUMENTS);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    dispatch_few(chosen, (uint)tokens * k, sort, DISPATCH_ARGUMENTS);
+}

@@ -1,0 +1,234 @@
+/* grouped_linear.c - a linear layer for each expert, of rows put together by expert. */
+#include "ops/elementwise.h"
+#include "ops/grouped.h"
+#include "ops/linear.h"
+#include "ops/linear_selftest.h"
+
+#include <math.h>
+#include <stdio.h>
+
+typedef struct problem {
+    grouped_problem g;
+    llmk_view offsets;
+    llmk_workspace *workspace;
+} problem;
+
+static uint64_t workspace_bytes(const llmk_weights *w)
+{
+    return llmk_grouped_schedule_size(w->experts + 1) * sizeof(cl_int);
+}
+
+static llmk_status check(llmk_context *ctx, const void *args, bool dry, void *out)
+{
+    llmk_grouped_linear_args a;
+    problem *p = out;
+    grouped_problem *g = &p->g;
+    LLMK_TRY(llmk_take_args("grouped_linear", args, sizeof a, sizeof a, &a));
+    if (!a.weights)
+        return llmk_fail(LLMK_INVALID_ARGUMENT, "grouped_linear: weights is NULL");
+    const llmk_weights *w = a.weights;
+    llmk_checker c = llmk_check_begin(ctx, "grouped_linear", dry);
+    llmk_check_flags(&c, a.flags, 0);
+    llmk_check_that(&c, w->ctx == ctx, LLMK_INVALID_ARGUMENT, "weights belong to another context");
+    llmk_check_that(&c, w->experts <= LLMK_MOE_MAX_EXPERTS, LLMK_INVALID_SHAPE,
+                    "weights have %llu experts; at most %u are supported",
+                    (unsigned long long)w->experts, LLMK_MOE_MAX_EXPERTS);
+    llmk_check_that(&c, w->experts > 1 || w->segment_count <= 1, LLMK_UNSUPPORTED,
+                    "weights of one expert lie in %zu buffers; one is supported", w->segment_count);
+    llmk_check_tensor(&c, "x", &a.x, LLMK_FLOATS, LLMK_INPUT, &g->x);
+    llmk_check_that(&c, g->x.rank == 2 && g->x.nrows <= LLMK_MOE_MAX_PAIRS, LLMK_INVALID_SHAPE,
+                    "x has rank %u and %llu rows; expected rank 2, and at most %llu", g->x.rank,
+                    (unsigned long long)g->x.nrows, (unsigned long long)LLMK_MOE_MAX_PAIRS);
+    llmk_check_that(&c, g->x.ncols == w->k, LLMK_INVALID_SHAPE,
+                    "x has %llu columns; the weights have k = %llu", (unsigned long long)g->x.ncols,
+                    (unsigned long long)w->k);
+    llmk_check_tensor(&c, "offsets", &a.offsets, LLMK_BIT(LLMK_I32), LLMK_INPUT, &p->offsets);
+    llmk_check_vector(&c, "offsets", &p->offsets, w->experts + 1);
+    llmk_check_optional(&c, "source", &a.source, LLMK_BIT(LLMK_I32), LLMK_INPUT, &g->source);
+    const uint64_t rows = g->source.present ? g->source.count : g->x.nrows;
+    llmk_check_that(&c, !g->source.present || (g->source.rank == 1 && rows <= LLMK_MOE_MAX_PAIRS),
+                    LLMK_INVALID_SHAPE,
+                    "source has rank %u and %llu elements; expected rank 1, and at most %llu",
+                    g->source.rank, (unsigned long long)rows,
+                    (unsigned long long)LLMK_MOE_MAX_PAIRS);
+    llmk_check_that(&c, rows == 0 || g->x.nrows > 0, LLMK_INVALID_SHAPE,
+                    "x has no rows, source %llu", (unsigned long long)rows);
+    llmk_check_that(&c, g->source.present ? a.experts_a_token <= INT32_MAX : a.experts_a_token <= 1,
+                    LLMK_INVALID_ARGUMENT, "experts_a_token is %llu; expected %s",
+                    (unsigned long long)a.experts_a_token,
+                    g->source.present ? "less than 2^31" : "0 or 1 without source");
+    llmk_check_optional(&c, "bias", &a.bias, LLMK_FLOATS, LLMK_INPUT, &g->bias);
+    llmk_check_matrix(&c, "bias", &g->bias, w->experts, w->n);
+    llmk_check_tensor(&c, "y", &a.y, LLMK_FLOATS, LLMK_OUTPUT, &g->y);
+    llmk_check_matrix(&c, "y", &g->y, rows, w->n);
+    llmk_check_workspace(&c, a.workspace, workspace_bytes(w));
+    p->workspace = a.workspace;
+    g->weights = w;
+    g->schedule = a.workspace ? a.workspace->buffer : NULL;
+    g->groups = (uint32_t)w->experts + 1;
+    g->rest = (uint32_t)w->experts;
+    g->height = llmk_grouped_height(rows, w->experts);
+    g->rows = rows;
+    g->fan = a.experts_a_token ? (uint32_t)a.experts_a_token : 1;
+    return llmk_check_end(&c);
+}
+
+static bool is_empty(const void *problem_)
+{
+    return ((const problem *)problem_)->g.y.count == 0;
+}
+
+static void key(const void *problem_, char *text, size_t size)
+{
+    const grouped_problem *g = &((const problem *)problem_)->g;
+    char weights[64];
+    llmk_linear_weights_key(g->weights, weights, sizeof weights);
+    llmk_join(text, size, "x=", llmk_dtype_name(g->x.dtype), " w=", weights,
+              " y=", llmk_dtype_name(g->y.dtype), NULL);
+}
+
+static llmk_workspace *workspace(const void *problem_)
+{
+    return ((const problem *)problem_)->workspace;
+}
+
+/* ---- Variants ---- */
+
+static llmk_status launch(llmk_launch *l, const problem *p, bool ref)
+{
+    llmk_kernel k = llmk_kernel_open(
+        l, ref ? "grouped_linear/grouped_ref.cl" : "grouped_linear/grouped_schedule.cl", "",
+        ref ? "grouped_schedule_ref" : "grouped_schedule");
+    llmk_arg_view(&k, &p->offsets);
+    llmk_arg_u32(&k, (uint32_t)p->g.weights->experts);
+    llmk_arg_u32(&k, (uint32_t)p->g.rows);
+    llmk_arg_u32(&k, p->g.height);
+    llmk_arg_buffer(&k, p->g.schedule);
+    LLMK_TRY(llmk_kernel_enqueue(&k, (size_t[]){1, 1, 1}, (size_t[]){ref ? 1 : 128, 1, 1}));
+    return llmk_grouped_launch(l, &p->g, ref);
+}
+
+static bool portable_supports(llmk_context *ctx, const void *problem_, llmk_reason *why)
+{
+    const problem *p = problem_;
+    if (ctx->caps.max_work_group < 128)
+        return llmk_no(why, "work-groups of 128 items are too large for the device");
+    return llmk_grouped_reads(p->g.weights, why);
+}
+
+static llmk_status portable_launch(llmk_launch *l, const void *problem_)
+{
+    return launch(l, problem_, false);
+}
+
+static bool ref_supports(llmk_context *ctx, const void *problem_, llmk_reason *why)
+{
+    (void)ctx, (void)problem_, (void)why;
+    return true;
+}
+
+static llmk_status ref_launch(llmk_launch *l, const void *problem_)
+{
+    return launch(l, problem_, true);
+}
+
+static const llmk_variant variants[] = {
+    {"portable", portable_supports, portable_launch},
+    {"ref", ref_supports, ref_launch},
+};
+
+/* ---- Self-test ---- */
+
+enum { EXPERTS = 5, OUTPUTS = 37, TOKENS = 70, FEW_TOKENS = 18 };
+
+/* Offsets of groups without rows among others; the last rows are nobody's. */
+static llmk_status run(llmk_trial *t, const problem *p, const llmk_weights *weights,
+                       const double *w, const int32_t *offsets, uint64_t rows)
+{
+    const grouped_problem *g = &p->g;
+    const uint64_t k = weights->k;
+    const float *x, *bias;
+    llmk_grouped_linear_args a = LLMK_INIT(llmk_grouped_linear_args);
+    a.weights = weights;
+    a.x = llmk_trial_input(t, g->x.dtype, rows, k, 1, 1.0f, &x);
+    a.bias = llmk_trial_input(t, LLMK_F32, EXPERTS, OUTPUTS, 2, 1.0f, &bias);
+    a.offsets = llmk_vector(llmk_trial_buffer(t, offsets, (EXPERTS + 1) * sizeof *offsets),
+                            LLMK_I32, EXPERTS + 1);
+    int32_t source[TOKENS];
+    for (uint64_t r = 0; r < rows; r++)
+        source[r] = (int32_t)(r * 7 % rows * 2);
+    a.source = llmk_vector(llmk_trial_buffer(t, source, rows * sizeof *source), LLMK_I32, rows);
+    a.experts_a_token = 2;
+    a.y = llmk_trial_output(t, g->y.dtype, rows, OUTPUTS);
+    double *expected = llmk_trial_doubles(t, rows * OUTPUTS);
+    if (t->status != LLMK_OK)
+        return t->status;
+    LLMK_TRY(llmk_workspace_create(t->ctx, workspace_bytes(weights), &a.workspace));
+    double largest = 0;
+    for (uint64_t e = 0; e < EXPERTS; e++)
+        for (uint64_t r = (uint64_t)offsets[e]; r < (uint64_t)offsets[e + 1]; r++)
+            for (uint64_t n = 0; n < OUTPUTS; n++) {
+                double sum = (double)bias[e * OUTPUTS + n], magnitude = 0;
+                for (uint64_t i = 0; i < k; i++) {
+                    const double product =
+                        (double)x[(uint64_t)source[r] / 2 * k + i] * w[(e * OUTPUTS + n) * k + i];
+                    sum += product;
+                    magnitude += fabs(product);
+                }
+                expected[r * OUTPUTS + n] = sum;
+                largest = fmax(largest, magnitude);
+            }
+    llmk_trial_run(t, &a);
+    llmk_trial_compare(t, "y", &a.y, expected, 0, 150.0 / 16777216 * largest);
+    llmk_workspace_free(a.workspace);
+    return t->status;
+}
+
+static llmk_status self_test(llmk_trial *t, const void *problem_)
+{
+    static const int32_t few[EXPERTS + 1] = {0, 9, 9, 10, 17, 17};
+    static const int32_t many[EXPERTS + 1] = {0, 66, 66, 66, 67, 68};
+    const problem *p = problem_;
+    llmk_weights *weights = NULL;
+    double *w = NULL;
+    LLMK_TRY(llmk_linear_trial_weights(t, p->g.weights, EXPERTS, OUTPUTS, &w, &weights));
+    llmk_status status = run(t, p, weights, w, few, FEW_TOKENS);
+    if (status == LLMK_OK)
+        status = run(t, p, weights, w, many, TOKENS);
+    llmk_weights_free(weights);
+    return status;
+}
+
+const llmk_operator llmk_operator_grouped_linear = {
+    .id = LLMK_OP_GROUPED_LINEAR,
+    .name = "grouped_linear",
+    .problem_size = sizeof(problem),
+    .check = check,
+    .is_empty = is_empty,
+    .variants = variants,
+    .variant_count = LLMK_COUNT(variants),
+    .key = key,
+    .self_test = self_test,
+    .workspace = workspace,
+};
+_Static_assert(sizeof(problem) <= LLMK_PROBLEM_SIZE, "raise LLMK_PROBLEM_SIZE");
+
+llmk_status llmk_grouped_linear_workspace_size(llmk_context *ctx,
+                                               const llmk_grouped_linear_args *args,
+                                               uint64_t *bytes)
+{
+    LLMK_TRY(llmk_context_usable(ctx));
+    if (!bytes)
+        return llmk_fail(LLMK_INVALID_ARGUMENT,
+                         "llmk_grouped_linear_workspace_size: bytes is NULL");
+    problem p = {0};
+    LLMK_TRY(check(ctx, args, true, &p));
+    *bytes = workspace_bytes(p.g.weights);
+    return LLMK_OK;
+}
+
+llmk_status llmk_grouped_linear(llmk_context *ctx, cl_command_queue queue,
+                                const llmk_grouped_linear_args *args, const llmk_events *events)
+{
+    return llmk_operate(&llmk_operator_grouped_linear, ctx, queue, args, events);
+}
