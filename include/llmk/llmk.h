@@ -40,7 +40,7 @@
  *   start on 16-byte boundaries. Zero-sized tensors are legal: a call whose output has no elements
  *   writes nothing. (An output that has some is written: llmk_linear with K = 0 gives bias +
  *   residual, llmk_error_report of nothing a report, llmk_moe_permute of no tokens offsets.) They
- * too need a buffer, of any size, since a tensor without one is absent.
+ *   too need a buffer, of any size, since a tensor without one is absent.
  * - Inputs are never written. Outputs must not overlap any other tensor of the call, unless it says
  *   that a pair may be "in place": then both are the very same elements in the same order (same
  *   buffer, offset, dtype and strides). Tensors count as overlapping where the ranges of memory
