@@ -280,15 +280,8 @@ LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *mem
     }
 }
 
-// Without it the compiler makes room for three work-groups where there would be spills.
-#ifdef LLMK_IMAGE_NVPTX_CLH
-#define TWO_AT_A_TIME __attribute__((annotate("minnctapersm=2")))
-#else
-#define TWO_AT_A_TIME
-#endif
-
 #define PACKED(name, parts)                                                                        \
-    kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) TWO_AT_A_TIME void name(             \
+    kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) RESIDENT(2) void name(               \
         LINEAR_PARAMETERS)                                                                         \
     {                                                                                              \
         local uint4 memory[STAGES * STAGE(parts)];                                                 \

@@ -311,11 +311,6 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
 }
 
 // Registers are bounded such that as many work-groups run on a compute unit as hide the loads.
-#ifdef LLMK_IMAGE_NVPTX_CLH
-#define RESIDENT(count) __attribute__((annotate("minnctapersm=" #count)))
-#else
-#define RESIDENT(count)
-#endif
 #if WARPS == 8 && (SPAN == 0 || SPAN == 4)
 #define PLAIN_8 RESIDENT(3)
 #else
