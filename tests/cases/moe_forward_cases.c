@@ -518,11 +518,31 @@ static case_tensor *add(case_run *run, const char *name, case_role role, llmk_dt
     return t;
 }
 
+/* The plan's memory: buffers that the device can have. */
+static bool reserve_plan(case_run *run, const case_line *line, const layer *l)
+{
+    const moe_model *m = &l->m;
+    const uint64_t most = case_u64(line, "max") ? case_u64(line, "max") : l->tokens;
+    const uint64_t pairs = case_times(most, m->k);
+    const uint64_t wide = m->hidden > m->width ? m->hidden : m->width;
+    const uint64_t largest = case_times(pairs > most ? pairs : most, case_times(4, wide));
+    cl_ulong limit = 0;
+    clGetDeviceInfo(llmk_context_cl_device(case_context(run)), CL_DEVICE_MAX_MEM_ALLOC_SIZE,
+                    sizeof limit, &limit, NULL);
+    if (most < l->tokens || case_times(most, m->experts) > INT32_MAX / 2)
+        return case_refuse(run, "max is less than t, or more than 2^30 pairs");
+    if (largest > limit)
+        return case_skip(run, "a plan for %llu tokens takes a buffer of %llu MiB",
+                         (unsigned long long)most, (unsigned long long)largest >> 20);
+    case_reserve(run, "the plan's buffers", 0, case_times(2, largest));
+    return true;
+}
+
 static bool prepare(case_run *run, const case_line *line, void *args_)
 {
     llmk_moe_forward_args *args = args_;
     layer *l = case_alloc(run, sizeof *l);
-    if (!shape(run, line, l))
+    if (!shape(run, line, l) || !reserve_plan(run, line, l))
         return false;
     plan_parts(line, l);
     if (!describe_weights(run, l))
