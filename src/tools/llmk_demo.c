@@ -1,5 +1,6 @@
 /*
- * llmk-demo - runs the MLP blocks of a real model on an OpenCL device and checks every layer.
+ * llmk-demo - runs the MLP blocks of a real model on an OpenCL device and checks every layer; or
+ * one mixture-of-experts layer of a model's shape.
  *
  * T rows of the embedding table go through all layers: RMSNorm, gate and up projections, SwiGLU,
  * down projection with the residual. Each layer is compared with an f64 reference that starts from
@@ -10,6 +11,7 @@
 #include "tools/common/bench_stats.h"
 #include "tools/common/mlp_model.h"
 #include "tools/common/mlp_reference.h"
+#include "tools/common/moe_demo.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -27,14 +29,19 @@
 static const char usage[] =
     "usage: llmk-demo MODEL.gguf [options]\n"
     "       llmk-demo MODEL.safetensors [options]   (config.json lies beside it)\n"
+    "       llmk-demo --moe PRESET [options] [FIELD=VALUE ...]\n"
     "       llmk-demo --generate OUT.gguf\n"
     "       llmk-demo --generate-safetensors gptq|awq FOLDER\n"
     "\n"
     "Runs the MLP block of every layer of a model on the device, checks each layer against an f64\n"
     "reference, and prints time and bandwidth per operator. Exits with 1 if a bound is broken.\n"
+    "With --moe, does the same with one mixture-of-experts layer of seeded weights in a model's\n"
+    "shape, kernel by kernel; FIELD=VALUE as in llmk-bench --list: w=w4 group=128, routing=zipf.\n"
     "\n"
     "  -r, --rows T        rows (tokens) to run, 1 to 65536, default 8\n"
     "  -n, --layers N      only the first N layers\n"
+    "      --moe PRESET    mixtral-8x7b, deepseek-v3, qwen2-57b, gpt-oss-20b, ...\n"
+    "      --scale S       with --moe: experts and widths divided by S, to fit a device\n"
     "  -t, --dtype TYPE    f16 (default), bf16 or f32: the type of activations\n"
     "  -d, --device WHICH  an index, \"gpu\", \"cpu\" or a part of \"PLATFORM / DEVICE\"\n"
     "      --seconds S     how long to time each operator, default 0.3; 0: not at all\n"
@@ -45,8 +52,8 @@ static const char usage[] =
     "  -h, --help          this text\n";
 
 typedef struct options {
-    const char *model, *slice, *generate, *method;
-    uint64_t rows;
+    const char *model, *slice, *generate, *method, *moe;
+    uint64_t rows, scale;
     uint32_t layers; /* 0: all */
     llmk_dtype dtype;
     double seconds;
@@ -507,7 +514,7 @@ static bool parse_seconds(const char *text, double *seconds)
 
 int main(int argc, char **argv)
 {
-    enum { OPT_SECONDS = 256, OPT_SLICE, OPT_GENERATE, OPT_SAFETENSORS };
+    enum { OPT_SECONDS = 256, OPT_SLICE, OPT_GENERATE, OPT_SAFETENSORS, OPT_MOE, OPT_SCALE };
     static const struct option known[] = {
         {"rows", required_argument, NULL, 'r'},
         {"layers", required_argument, NULL, 'n'},
@@ -517,9 +524,11 @@ int main(int argc, char **argv)
         {"slice", required_argument, NULL, OPT_SLICE},
         {"generate", required_argument, NULL, OPT_GENERATE},
         {"generate-safetensors", required_argument, NULL, OPT_SAFETENSORS},
+        {"moe", required_argument, NULL, OPT_MOE},
+        {"scale", required_argument, NULL, OPT_SCALE},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0}};
-    options opt = {.rows = 8, .dtype = LLMK_F16, .seconds = 0.3};
+    options opt = {.rows = 8, .scale = 1, .dtype = LLMK_F16, .seconds = 0.3};
     uint64_t layers = 0;
     bool ok = true;
     int c;
@@ -550,6 +559,12 @@ int main(int argc, char **argv)
         case OPT_SAFETENSORS:
             opt.method = optarg;
             break;
+        case OPT_MOE:
+            opt.moe = optarg;
+            break;
+        case OPT_SCALE:
+            ok = parse_count(optarg, UINT32_MAX, &opt.scale);
+            break;
         case 'h':
             fputs(usage, stdout);
             return 0;
@@ -560,11 +575,19 @@ int main(int argc, char **argv)
         if (!ok && c != '?')
             fprintf(stderr, "llmk-demo: \"%s\" is not a legal value\n", optarg);
     }
+    if (ok && opt.moe && !opt.generate && !opt.method && !opt.slice && !opt.layers) {
+        const moe_demo_options moe = {opt.moe,     opt.scale,     opt.rows,     opt.dtype,
+                                      opt.seconds, argv + optind, argc - optind};
+        const int status = moe_demo(&moe);
+        if (status == 2)
+            fputs(usage, stderr);
+        return status;
+    }
     if (ok && opt.generate && optind == argc)
         return generate(opt.generate) ? 0 : 1;
     if (ok && opt.method && optind + 1 == argc)
         return generate_safetensors(opt.method, argv[optind]) ? 0 : 1;
-    if (!ok || opt.generate || opt.method || optind + 1 != argc) {
+    if (!ok || opt.generate || opt.method || opt.moe || opt.scale != 1 || optind + 1 != argc) {
         fputs(usage, stderr);
         return 2;
     }
