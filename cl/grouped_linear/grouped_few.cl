@@ -72,29 +72,30 @@ LINEAR_INLINE float few_total(local const float4 (*parts)[ITEMS], uint i, uint j
         x_rows,                                                                                    \
         x_row_of(tile.begin + min(i, tile.rows - 1), source, source_rows, fan, x_count))
 
+// No early return of a whole work-group: PoCL 3 then forgets conditions after the barrier.
 kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_few(GROUPED_PARAMETERS)
 {
     local float4 parts[ROWS][ITEMS];
     const tile_t tile = FEW_TILE((uint)get_group_id(0));
-    if (tile.rows == 0)
-        return;
     const uint lane = get_local_id(0) % TEAM;
     const uint n0 = (uint)get_group_id(1) * COLUMNS + get_local_id(0) / TEAM * 4;
     const bool is_empty = tile.group == empty;
-    if (!is_empty) {
+    if (!is_empty && tile.rows > 0) {
         const linear_t a = GROUPED_EXPERT(tile.group);
         FEW_X_ROWS;
         few_product(a, a, x_row,
                     (tile.group - first) * n + min(n0 + (uint4)(0, 1, 2, 3), (uint4)(n - 1)),
                     tile.rows, parts);
     }
-    const uint i = lane / 4, column = n0 + lane % 4;
-    if (i >= tile.rows || column >= n)
-        return;
-    const float v = is_empty ? 0.0f
-                             : few_total(parts, i, lane % 4) +
-                                   bias_of(bias, bias_type, bias_rows, tile.group, column);
-    store_any(y, y_type, row_begin(y_rows, tile.begin + i) + column * y_rows.inner, v);
+    for (uint o = lane; o < 4 * tile.rows; o += TEAM) {
+        const uint i = o / 4, column = n0 + o % 4;
+        float v = 0.0f;
+        if (!is_empty)
+            v = few_total(parts, i, o % 4) +
+                bias_of(bias, bias_type, bias_rows, tile.group, min(column, n - 1));
+        if (column < n)
+            store_any(y, y_type, row_begin(y_rows, tile.begin + i) + column * y_rows.inner, v);
+    }
 }
 
 kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void
@@ -102,29 +103,30 @@ grouped_few_gated(GROUPED_PARAMETERS, GATED_PARAMETERS)
 {
     local float4 parts[ROWS][ITEMS];
     const tile_t tile = FEW_TILE((uint)get_group_id(0));
-    if (tile.rows == 0)
-        return;
     const uint lane = get_local_id(0) % TEAM;
     const uint f0 = (uint)get_group_id(1) * (COLUMNS / 2) + get_local_id(0) / TEAM * 2;
-    const linear_t a = GROUPED_EXPERT(tile.group);
-    linear_t b = a;
-    b.data = up_data;
-    b.scales = up_scales;
-    b.zeros = up_zeros;
-    FEW_X_ROWS;
-    const uint2 f = min((uint2)(f0, f0 + 1), (uint2)(outputs - 1)) * step;
-    few_product(a, b, x_row,
-                (tile.group - first) * n + (uint4)(f.x, f.x + up_first, f.y, f.y + up_first),
-                tile.rows, parts);
-    const uint i = lane / 2, column = f0 + lane % 2;
-    if (i >= tile.rows || column >= outputs)
-        return;
-    const float gate = few_total(parts, i, lane % 2 * 2) +
-                       bias_of(bias, bias_type, bias_rows, tile.group, column);
-    const float up = few_total(parts, i, lane % 2 * 2 + 1) +
-                     bias_of(up_bias, up_bias_type, up_bias_rows, tile.group, column);
-    store_any(y, y_type, row_begin(y_rows, tile.begin + i) + column * y_rows.inner,
-              gated(activation, gate, up, limit, alpha));
+    if (tile.rows > 0) {
+        const linear_t a = GROUPED_EXPERT(tile.group);
+        linear_t b = a;
+        b.data = up_data;
+        b.scales = up_scales;
+        b.zeros = up_zeros;
+        FEW_X_ROWS;
+        const uint2 f = min((uint2)(f0, f0 + 1), (uint2)(outputs - 1)) * step;
+        few_product(a, b, x_row,
+                    (tile.group - first) * n + (uint4)(f.x, f.x + up_first, f.y, f.y + up_first),
+                    tile.rows, parts);
+    }
+    for (uint o = lane; o < 2 * tile.rows; o += TEAM) {
+        const uint i = o / 2, column = f0 + o % 2, c = min(column, outputs - 1);
+        const float gate = few_total(parts, i, o % 2 * 2) +
+                           bias_of(bias, bias_type, bias_rows, tile.group, c);
+        const float up = few_total(parts, i, o % 2 * 2 + 1) +
+                         bias_of(up_bias, up_bias_type, up_bias_rows, tile.group, c);
+        if (column < outputs)
+            store_any(y, y_type, row_begin(y_rows, tile.begin + i) + column * y_rows.inner,
+                      gated(activation, gate, up, limit, alpha));
+    }
 }
 
 // y[t] = sum of weights * (rows of t) + residual * sigmoid(residual_logit).

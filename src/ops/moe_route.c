@@ -231,19 +231,26 @@ static size_t select_local_bytes(uint64_t tokens, uint32_t experts, uint32_t gro
 #define FEW_TOKENS 8u
 #define FEW_PAIRS  512u
 
+/* Rows of items of the one work-group: each number is another program on a CPU. */
+static uint64_t few_rows(uint64_t tokens)
+{
+    return tokens == 1 ? 1 : FEW_TOKENS;
+}
+
 bool llmk_moe_selects_and_dispatches(const llmk_caps *caps, uint64_t tokens, uint32_t experts,
                                      uint32_t groups, uint32_t k)
 {
     return tokens <= FEW_TOKENS && tokens * k <= FEW_PAIRS &&
            caps->max_work_group >= SELECT_LANES * FEW_TOKENS &&
-           select_local_bytes(tokens, experts, groups, k) + 2 * sizeof(cl_int) * tokens * k <=
+           select_local_bytes(few_rows(tokens), experts, groups, k) +
+                   2 * sizeof(cl_int) * FEW_PAIRS <=
                caps->local_bytes;
 }
 
 llmk_status llmk_moe_launch_select(llmk_launch *launch, const moe_route_problem *p,
                                    const moe_dispatch *dispatch)
 {
-    const uint64_t rows = dispatch ? p->tokens : SELECT_TOKENS;
+    const uint64_t rows = dispatch ? few_rows(p->tokens) : SELECT_TOKENS;
     llmk_kernel k = llmk_kernel_open(launch, PORTABLE_FILE, "",
                                      dispatch ? "moe_select_dispatch" : "moe_select");
     arg_vector(&k, &p->logits);
@@ -261,7 +268,7 @@ llmk_status llmk_moe_launch_select(llmk_launch *launch, const moe_route_problem 
     llmk_arg_local(&k, (size_t)rows * SELECT_LANES * sizeof(cl_float));
     if (dispatch) {
         llmk_moe_arg_dispatch(&k, dispatch);
-        llmk_arg_local(&k, 2 * sizeof(cl_int) * (size_t)rows * p->k);
+        llmk_arg_local(&k, 2 * sizeof(cl_int) * (size_t)p->tokens * p->k);
     }
     return llmk_kernel_enqueue(&k, (size_t[]){(size_t)((p->tokens + rows - 1) / rows), 1, 1},
                                (size_t[]){SELECT_LANES, (size_t)rows, 1});
