@@ -49,16 +49,15 @@ void llmk_new_file_put(llmk_new_file *w, const void *bytes, size_t size)
     w->at += size;
 }
 
-/* Sentences are about the file that was asked for: nobody knows the temporary one. */
+/* Sentences are about the file that was asked for: nobody knows the temporary one, whose name is
+ * the file's and more. */
 static void name_path(char *error, size_t error_size, const char *temporary, const char *path)
 {
     char *at = error && error_size ? strstr(error, temporary) : NULL;
-    if (!at)
-        return;
-    const size_t longer = strlen(temporary),
-                 shorter = strlen(path); /* the temporary has a suffix */
-    memcpy(at, path, shorter);
-    memmove(at + shorter, at + longer, strlen(at + longer) + 1);
+    if (at) {
+        char *rest = at + strlen(temporary);
+        memmove(at + strlen(path), rest, strlen(rest) + 1);
+    }
 }
 
 bool llmk_new_file_close(llmk_new_file *w, bool ok, const char *path,
