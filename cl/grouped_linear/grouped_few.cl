@@ -1,5 +1,5 @@
 // Grouped products for groups of few rows, where the time is that of reading the experts' weights
-// once. A tile is up to eight rows of one group; a team of 32 items takes four rows of W, or two
+// once. A tile is up to four rows of one group; a team of 32 items takes four rows of W, or two
 // gate and up pairs, and every weight that it loads serves all rows of the tile.
 //
 // grouped_few_combine also adds up each token's experts: a work-group has sixteen columns of y for
@@ -9,7 +9,7 @@
 
 #define ITEMS 128
 #define TEAM  32
-#define ROWS  8
+#define ROWS  4
 #define COLUMNS (ITEMS / TEAM * 4) // rows of W of a work-group
 
 LINEAR_INLINE float dot16(float16 a, float16 b)
@@ -160,9 +160,10 @@ grouped_few_combine(GROUPED_PARAMETERS, global const void *weights, const rows_t
                     (tile.group - first) * n +
                         min(team_n0 + (uint4)(0, 1, 2, 3), (uint4)(n - 1)),
                     tile.rows, parts);
-        totals[lane / 4][item / TEAM * 4 + lane % 4] =
-            few_total(parts, lane / 4, lane % 4) +
-            bias_of(bias, bias_type, bias_rows, tile.group, min(team_n0 + lane % 4, n - 1));
+        for (uint o = lane; o < 4 * ROWS; o += TEAM)
+            totals[o / 4][item / TEAM * 4 + o % 4] =
+                few_total(parts, o / 4, o % 4) +
+                bias_of(bias, bias_type, bias_rows, tile.group, min(team_n0 + o % 4, n - 1));
         barrier(CLK_LOCAL_MEM_FENCE);
         for (uint i = 0; i < tile.rows && live; i++) {
             const uint pair = source[source_rows.offset + (tile.begin + i) * source_rows.inner];

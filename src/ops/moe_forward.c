@@ -120,15 +120,14 @@ static llmk_status route(llmk_launch *launch, const problem *p, const moe_steps 
         .k = plan->k,
         .routing = plan->routing,
     };
-    if (ref) {
-        LLMK_TRY(llmk_moe_launch_route_ref(launch, &r));
-        return llmk_moe_launch_dispatch(launch, dispatch, true);
-    }
     r.logits = llmk_moe_view(plan->logits, LLMK_F32, tokens, plan->id_end);
-    LLMK_TRY(llmk_moe_launch_logits(launch, &r.x, &r.gate, &r.router_bias, &r.logits));
+    LLMK_TRY(llmk_moe_launch_logits(launch, &r.x, &r.gate, &r.router_bias, &r.logits, ref));
     r.router_bias = (llmk_view){0};
-    LLMK_TRY(llmk_moe_launch_select(launch, &r, steps->select_dispatch ? dispatch : NULL));
-    return steps->select_dispatch ? LLMK_OK : llmk_moe_launch_dispatch(launch, dispatch, false);
+    if (ref)
+        LLMK_TRY(llmk_moe_launch_select_ref(launch, &r));
+    else
+        LLMK_TRY(llmk_moe_launch_select(launch, &r, steps->select_dispatch ? dispatch : NULL));
+    return steps->select_dispatch ? LLMK_OK : llmk_moe_launch_dispatch(launch, dispatch, ref);
 }
 
 /* The shared expert's outputs, and the logits that gate them. */
@@ -137,21 +136,8 @@ static llmk_status run_shared(llmk_launch *launch, const problem *p, bool ref)
     const llmk_moe_plan *plan = p->plan;
     const uint64_t tokens = p->x.nrows;
     if (plan->shared_router.present) {
-        moe_route_problem r = {
-            .x = p->x,
-            .gate = plan->shared_router,
-            .out_logits = llmk_moe_view(plan->shared_logit, LLMK_F32, tokens, 1),
-            /* written, not used */
-            .ids = llmk_moe_view(plan->ids, LLMK_I32, tokens, 1),
-            .weights = llmk_moe_view(plan->weights, LLMK_F32, tokens, 1),
-            .tokens = tokens,
-            .experts = 1,
-            .k = 1,
-            .routing = {.score = LLMK_MOE_SIGMOID, .groups = 1, .top_groups = 1, .scale = 1},
-        };
-        LLMK_TRY(
-            ref ? llmk_moe_launch_route_ref(launch, &r)
-                : llmk_moe_launch_logits(launch, &r.x, &r.gate, &r.router_bias, &r.out_logits));
+        const llmk_view logits = llmk_moe_view(plan->shared_logit, LLMK_F32, tokens, 1), none = {0};
+        LLMK_TRY(llmk_moe_launch_logits(launch, &p->x, &plan->shared_router, &none, &logits, ref));
     }
     grouped_problem g = {
         .x = p->x,
@@ -160,7 +146,8 @@ static llmk_status run_shared(llmk_launch *launch, const problem *p, bool ref)
         .gate = &plan->shared_gated,
         .rest = UINT32_MAX,
         .groups = 1,
-        .height = llmk_grouped_height(tokens, 1),
+        .height =
+            tokens <= LLMK_GROUPED_FEW_TOKENS ? LLMK_GROUPED_FEW : llmk_grouped_height(tokens, 1),
         .rows = tokens,
         .fan = 1,
     };

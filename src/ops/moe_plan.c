@@ -321,15 +321,15 @@ void llmk_moe_plan_free(llmk_moe_plan *plan)
 moe_steps llmk_moe_steps(const llmk_moe_plan *p, uint64_t tokens, bool given, bool ref)
 {
     const uint64_t pairs = tokens * p->k;
-    moe_steps s = {.height = llmk_grouped_height(pairs, p->held)};
+    const bool few = tokens <= LLMK_GROUPED_FEW_TOKENS;
+    moe_steps s = {.height = few ? LLMK_GROUPED_FEW : llmk_grouped_height(pairs, p->held)};
     const uint32_t down = (uint32_t)p->down_weights->segment_count;
     s.select_dispatch =
         !ref && !given &&
         llmk_moe_selects_and_dispatches(&p->ctx->caps, tokens, p->id_end, p->routing.groups, p->k);
-    s.combine =
-        !ref && tokens <= LLMK_GROUPED_FEW_TOKENS && s.height == LLMK_GROUPED_FEW && down == 1;
+    s.combine = !ref && few && down == 1;
     /* Logits, choice and dispatch. */
-    s.kernels = given ? 1 : ref || s.select_dispatch ? 2 : 3;
+    s.kernels = given ? 1 : s.select_dispatch ? 2 : 3;
     s.kernels += (uint32_t)p->gate_weights->segment_count + (s.combine ? 1 : down + 1);
     if (p->has_shared)
         s.kernels += p->shared_router.present ? 3 : 2;

@@ -168,22 +168,41 @@ static void arg_routing(llmk_kernel *k, const moe_routing *r)
     llmk_arg_f32(k, r->eps);
 }
 
-llmk_status llmk_moe_launch_route_ref(llmk_launch *launch, const moe_route_problem *p)
+#define REF_FILE "moe_route/moe_route_ref.cl"
+
+static llmk_status launch_logits_ref(llmk_launch *launch, const llmk_view *x, const llmk_view *gate,
+                                     const llmk_view *router_bias, const llmk_view *logits)
 {
-    llmk_kernel k = llmk_kernel_open(launch, "moe_route/moe_route_ref.cl", "", "moe_route_ref");
-    arg_vector(&k, &p->x);
-    arg_vector(&k, &p->gate);
-    arg_vector(&k, &p->logits);
-    arg_vector(&k, &p->router_bias);
-    arg_vector(&k, &p->correction);
-    llmk_arg_view(&k, &p->ids);
-    llmk_arg_view(&k, &p->weights);
-    llmk_arg_view(&k, &p->out_logits);
-    llmk_arg_u64(&k, p->tokens);
-    llmk_arg_u64(&k, p->x.ncols);
-    llmk_arg_u32(&k, p->experts);
-    llmk_arg_u32(&k, p->k);
-    arg_routing(&k, &p->routing);
+    llmk_kernel k = llmk_kernel_open(launch, REF_FILE, "", "moe_logits_ref");
+    arg_vector(&k, x);
+    arg_vector(&k, gate);
+    arg_vector(&k, router_bias);
+    llmk_arg_view(&k, logits);
+    llmk_arg_u64(&k, x->nrows);
+    llmk_arg_u64(&k, x->ncols);
+    llmk_arg_u32(&k, (uint32_t)gate->nrows);
+    const llmk_grid grid = llmk_element_grid(x->nrows, gate->nrows);
+    return llmk_kernel_enqueue(&k, grid.groups, grid.local);
+}
+
+/* What both variants' kernels that choose take, up to the options. */
+static void arg_select(llmk_kernel *k, const moe_route_problem *p)
+{
+    arg_vector(k, &p->logits);
+    arg_vector(k, &p->router_bias);
+    arg_vector(k, &p->correction);
+    llmk_arg_view(k, &p->ids);
+    llmk_arg_view(k, &p->weights);
+    llmk_arg_u64(k, p->tokens);
+    llmk_arg_u32(k, p->experts);
+    llmk_arg_u32(k, p->k);
+    arg_routing(k, &p->routing);
+}
+
+llmk_status llmk_moe_launch_select_ref(llmk_launch *launch, const moe_route_problem *p)
+{
+    llmk_kernel k = llmk_kernel_open(launch, REF_FILE, "", "moe_route_ref");
+    arg_select(&k, p);
     const size_t local = 16;
     return llmk_kernel_enqueue(&k, (size_t[]){(size_t)((p->tokens + local - 1) / local), 1, 1},
                                (size_t[]){local, 1, 1});
@@ -199,8 +218,10 @@ llmk_status llmk_moe_launch_route_ref(llmk_launch *launch, const moe_route_probl
 #define MAX_ROW_GROUPS 32768u
 
 llmk_status llmk_moe_launch_logits(llmk_launch *launch, const llmk_view *x, const llmk_view *gate,
-                                   const llmk_view *router_bias, const llmk_view *logits)
+                                   const llmk_view *router_bias, const llmk_view *logits, bool ref)
 {
+    if (ref)
+        return launch_logits_ref(launch, x, gate, router_bias, logits);
     const uint64_t step = (uint64_t)MAX_ROW_GROUPS * LOGITS_TOKENS;
     for (uint64_t first = 0; first < x->nrows; first += step) {
         const uint64_t end = x->nrows - first < step ? x->nrows : first + step;
@@ -253,15 +274,7 @@ llmk_status llmk_moe_launch_select(llmk_launch *launch, const moe_route_problem 
     const uint64_t rows = dispatch ? few_rows(p->tokens) : SELECT_TOKENS;
     llmk_kernel k = llmk_kernel_open(launch, PORTABLE_FILE, "",
                                      dispatch ? "moe_select_dispatch" : "moe_select");
-    arg_vector(&k, &p->logits);
-    arg_vector(&k, &p->router_bias);
-    arg_vector(&k, &p->correction);
-    llmk_arg_view(&k, &p->ids);
-    llmk_arg_view(&k, &p->weights);
-    llmk_arg_u64(&k, p->tokens);
-    llmk_arg_u32(&k, p->experts);
-    llmk_arg_u32(&k, p->k);
-    arg_routing(&k, &p->routing);
+    arg_select(&k, p);
     llmk_arg_local(&k, (size_t)rows * p->experts * sizeof(cl_uint));
     llmk_arg_local(&k, (size_t)rows * 2 * p->routing.groups * sizeof(cl_uint));
     llmk_arg_local(&k, (size_t)rows * p->k * sizeof(cl_int));
@@ -274,17 +287,22 @@ llmk_status llmk_moe_launch_select(llmk_launch *launch, const moe_route_problem 
                                (size_t[]){SELECT_LANES, (size_t)rows, 1});
 }
 
-static llmk_status portable_launch(llmk_launch *launch, const void *problem)
+static llmk_status launch(llmk_launch *l, const moe_route_problem *problem, bool ref)
 {
-    moe_route_problem p = *(const moe_route_problem *)problem;
+    moe_route_problem p = *problem;
     if (p.x.present) {
         p.logits = p.out_logits.present ? p.out_logits
                                         : llmk_moe_view(p.workspace ? p.workspace->buffer : NULL,
                                                         LLMK_F32, p.tokens, p.experts);
-        LLMK_TRY(llmk_moe_launch_logits(launch, &p.x, &p.gate, &p.router_bias, &p.logits));
+        LLMK_TRY(llmk_moe_launch_logits(l, &p.x, &p.gate, &p.router_bias, &p.logits, ref));
         p.router_bias = (llmk_view){0};
     }
-    return llmk_moe_launch_select(launch, &p, NULL);
+    return ref ? llmk_moe_launch_select_ref(l, &p) : llmk_moe_launch_select(l, &p, NULL);
+}
+
+static llmk_status portable_launch(llmk_launch *l, const void *problem)
+{
+    return launch(l, problem, false);
 }
 
 static bool portable_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
@@ -305,9 +323,9 @@ static bool ref_supports(llmk_context *ctx, const void *problem, llmk_reason *wh
     return true;
 }
 
-static llmk_status ref_launch(llmk_launch *launch, const void *problem)
+static llmk_status ref_launch(llmk_launch *l, const void *problem)
 {
-    return llmk_moe_launch_route_ref(launch, problem);
+    return launch(l, problem, true);
 }
 
 static const llmk_variant variants[] = {
