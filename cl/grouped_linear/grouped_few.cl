@@ -1,5 +1,5 @@
 // Grouped products for groups of few rows, where the time is that of reading the experts' weights
-// once. A tile is up to eight rows of one group; a team of 32 items takes four rows of W, or two
+// once. A tile is up to four rows of one group; a team of 32 items takes four rows of W, or two
 // gate and up pairs, and every weight that it loads serves all rows of the tile.
 //
 // grouped_few_combine also adds up each token's experts: a work-group has sixteen columns of y for
@@ -9,7 +9,7 @@
 
 #define ITEMS 128
 #define TEAM  32
-#define ROWS  8
+#define ROWS  4
 #define COLUMNS (ITEMS / TEAM * 4) // rows of W of a work-group
 
 LINEAR_INLINE float dot16(float16 a, float16 b)
@@ -20,36 +20,29 @@ LINEAR_INLINE float dot16(float16 a, float16 b)
     return r.x + r.y + (r.z + r.w);
 }
 
-// Adds to sum[i] the products of row i of the tile with two rows of W, 16 elements from `at` on.
-LINEAR_INLINE void few_pair(const linear_t a, const linear_t b, const ulong *x_row, uint2 w_row,
-                            uint at, uint rows, float2 *sum)
-{
-    const float16 w0 = weight16(W)(a, w_row.x, at), w1 = weight16(W)(b, w_row.y, at);
-#pragma unroll
-    for (uint i = 0; i < ROWS; i++)
-        if (i < rows) {
-            const float16 v = x16(a, x_row[i], at);
-            sum[i] += (float2)(dot16(v, w0), dot16(v, w1));
-        }
-}
-
 // The products of a tile's rows with four rows of W, the even ones of `a` and the odd ones of `b`:
-// parts[i][item] is this item's part of row i's. Two rows at a time: four would not leave registers.
+// parts[i][item] is this item's part of row i's.
 LINEAR_INLINE void few_product(const linear_t a, const linear_t b, const ulong *x_row,
                                const uint4 w_row, uint rows, local float4 (*parts)[ITEMS])
 {
     const uint item = get_local_id(0);
-    float2 first[ROWS], second[ROWS];
+    float4 sum[ROWS];
 #pragma unroll
     for (uint i = 0; i < ROWS; i++)
-        first[i] = second[i] = 0.0f;
+        sum[i] = 0.0f;
     for (uint at = item % TEAM * 16; at < a.k; at += TEAM * 16) {
-        few_pair(a, b, x_row, w_row.xy, at, rows, first);
-        few_pair(a, b, x_row, w_row.zw, at, rows, second);
+        const float16 w0 = weight16(W)(a, w_row.x, at), w1 = weight16(W)(b, w_row.y, at);
+        const float16 w2 = weight16(W)(a, w_row.z, at), w3 = weight16(W)(b, w_row.w, at);
+#pragma unroll
+        for (uint i = 0; i < ROWS; i++)
+            if (i < rows) {
+                const float16 v = x16(a, x_row[i], at);
+                sum[i] += (float4)(dot16(v, w0), dot16(v, w1), dot16(v, w2), dot16(v, w3));
+            }
     }
 #pragma unroll
     for (uint i = 0; i < ROWS; i++)
-        parts[i][item] = (float4)(first[i], second[i]);
+        parts[i][item] = sum[i];
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
@@ -72,29 +65,30 @@ LINEAR_INLINE float few_total(local const float4 (*parts)[ITEMS], uint i, uint j
         x_rows,                                                                                    \
         x_row_of(tile.begin + min(i, tile.rows - 1), source, source_rows, fan, x_count))
 
+// No early return of a whole work-group: PoCL 3 then forgets conditions after the barrier.
 kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_few(GROUPED_PARAMETERS)
 {
     local float4 parts[ROWS][ITEMS];
     const tile_t tile = FEW_TILE((uint)get_group_id(0));
-    if (tile.rows == 0)
-        return;
     const uint lane = get_local_id(0) % TEAM;
     const uint n0 = (uint)get_group_id(1) * COLUMNS + get_local_id(0) / TEAM * 4;
     const bool is_empty = tile.group == empty;
-    if (!is_empty) {
+    if (!is_empty && tile.rows > 0) {
         const linear_t a = GROUPED_EXPERT(tile.group);
         FEW_X_ROWS;
         few_product(a, a, x_row,
                     (tile.group - first) * n + min(n0 + (uint4)(0, 1, 2, 3), (uint4)(n - 1)),
                     tile.rows, parts);
     }
-    const uint i = lane / 4, column = n0 + lane % 4;
-    if (i >= tile.rows || column >= n)
-        return;
-    const float v = is_empty ? 0.0f
-                             : few_total(parts, i, lane % 4) +
-                                   bias_of(bias, bias_type, bias_rows, tile.group, column);
-    store_any(y, y_type, row_begin(y_rows, tile.begin + i) + column * y_rows.inner, v);
+    for (uint o = lane; o < 4 * tile.rows; o += TEAM) {
+        const uint i = o / 4, column = n0 + o % 4;
+        float v = 0.0f;
+        if (!is_empty)
+            v = few_total(parts, i, o % 4) +
+                bias_of(bias, bias_type, bias_rows, tile.group, min(column, n - 1));
+        if (column < n)
+            store_any(y, y_type, row_begin(y_rows, tile.begin + i) + column * y_rows.inner, v);
+    }
 }
 
 kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void
@@ -102,33 +96,34 @@ grouped_few_gated(GROUPED_PARAMETERS, GATED_PARAMETERS)
 {
     local float4 parts[ROWS][ITEMS];
     const tile_t tile = FEW_TILE((uint)get_group_id(0));
-    if (tile.rows == 0)
-        return;
     const uint lane = get_local_id(0) % TEAM;
     const uint f0 = (uint)get_group_id(1) * (COLUMNS / 2) + get_local_id(0) / TEAM * 2;
-    const linear_t a = GROUPED_EXPERT(tile.group);
-    linear_t b = a;
-    b.data = up_data;
-    b.scales = up_scales;
-    b.zeros = up_zeros;
-    FEW_X_ROWS;
-    const uint2 f = min((uint2)(f0, f0 + 1), (uint2)(outputs - 1)) * step;
-    few_product(a, b, x_row,
-                (tile.group - first) * n + (uint4)(f.x, f.x + up_first, f.y, f.y + up_first),
-                tile.rows, parts);
-    const uint i = lane / 2, column = f0 + lane % 2;
-    if (i >= tile.rows || column >= outputs)
-        return;
-    const float gate = few_total(parts, i, lane % 2 * 2) +
-                       bias_of(bias, bias_type, bias_rows, tile.group, column);
-    const float up = few_total(parts, i, lane % 2 * 2 + 1) +
-                     bias_of(up_bias, up_bias_type, up_bias_rows, tile.group, column);
-    store_any(y, y_type, row_begin(y_rows, tile.begin + i) + column * y_rows.inner,
-              gated(activation, gate, up, limit, alpha));
+    if (tile.rows > 0) {
+        const linear_t a = GROUPED_EXPERT(tile.group);
+        linear_t b = a;
+        b.data = up_data;
+        b.scales = up_scales;
+        b.zeros = up_zeros;
+        FEW_X_ROWS;
+        const uint2 f = min((uint2)(f0, f0 + 1), (uint2)(outputs - 1)) * step;
+        few_product(a, b, x_row,
+                    (tile.group - first) * n + (uint4)(f.x, f.x + up_first, f.y, f.y + up_first),
+                    tile.rows, parts);
+    }
+    for (uint o = lane; o < 2 * tile.rows; o += TEAM) {
+        const uint i = o / 2, column = f0 + o % 2, c = min(column, outputs - 1);
+        const float gate = few_total(parts, i, o % 2 * 2) +
+                           bias_of(bias, bias_type, bias_rows, tile.group, c);
+        const float up = few_total(parts, i, o % 2 * 2 + 1) +
+                         bias_of(up_bias, up_bias_type, up_bias_rows, tile.group, c);
+        if (column < outputs)
+            store_any(y, y_type, row_begin(y_rows, tile.begin + i) + column * y_rows.inner,
+                      gated(activation, gate, up, limit, alpha));
+    }
 }
 
 // y[t] = sum of weights * (rows of t) + residual * sigmoid(residual_logit).
-kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) RESIDENT(2) void
+kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void
 grouped_few_combine(GROUPED_PARAMETERS, global const void *weights, const rows_t weights_rows,
                     const uint weights_type, const uint tokens, const uint experts_a_token,
                     global const float *residual, const rows_t residual_rows, // may be NULL
@@ -158,9 +153,10 @@ grouped_few_combine(GROUPED_PARAMETERS, global const void *weights, const rows_t
                     (tile.group - first) * n +
                         min(team_n0 + (uint4)(0, 1, 2, 3), (uint4)(n - 1)),
                     tile.rows, parts);
-        totals[lane / 4][item / TEAM * 4 + lane % 4] =
-            few_total(parts, lane / 4, lane % 4) +
-            bias_of(bias, bias_type, bias_rows, tile.group, min(team_n0 + lane % 4, n - 1));
+        for (uint o = lane; o < 4 * ROWS; o += TEAM)
+            totals[o / 4][item / TEAM * 4 + o % 4] =
+                few_total(parts, o / 4, o % 4) +
+                bias_of(bias, bias_type, bias_rows, tile.group, min(team_n0 + o % 4, n - 1));
         barrier(CLK_LOCAL_MEM_FENCE);
         for (uint i = 0; i < tile.rows && live; i++) {
             const uint pair = source[source_rows.offset + (tile.begin + i) * source_rows.inner];

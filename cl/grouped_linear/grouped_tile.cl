@@ -1,6 +1,7 @@
 // Grouped products for groups of many rows: a work-group computes a 64 x 64 tile of one group's
 // outputs. Of gated pairs it is 64 rows by 32 outputs, a gate and an up column beside each other, so
-// that both are in the same item's registers.
+// that both are in the same item's registers. No early return of a whole work-group: PoCL 3 then
+// forgets conditions after barriers.
 #include "grouped_linear/grouped_common.clh"
 #include "linear/linear_tile.clh"
 
@@ -9,15 +10,13 @@ kernel __attribute__((reqd_work_group_size(16, 8, 1))) void grouped_tile(GROUPED
     local float4 x_tile[DEPTH * PITCH / 4], w_tile[DEPTH * PITCH / 4];
     const tile_t tile =
         tile_at((uint)get_group_id(0), schedule, schedule_groups, first, last, rows, TILE);
-    if (tile.rows == 0)
-        return;
     const uint tx = get_local_id(0), line = (get_local_id(1) * 16 + tx) % TILE;
     const uint n0 = (uint)get_group_id(1) * TILE;
     float4 sum[8];
 #pragma unroll
     for (uint i = 0; i < 8; i++)
         sum[i] = 0.0f;
-    if (tile.group != empty) {
+    if (tile.rows > 0 && tile.group != empty) {
         const linear_t a = GROUPED_EXPERT(tile.group);
         const uint row = tile.begin + min(line, tile.rows - 1);
         tile_product(a, row_begin(x_rows, x_row_of(row, source, source_rows, fan, x_count)),
@@ -49,22 +48,25 @@ grouped_tile_gated(GROUPED_PARAMETERS, GATED_PARAMETERS)
     local float4 x_tile[DEPTH * PITCH / 4], w_tile[DEPTH * PITCH / 4];
     const tile_t tile =
         tile_at((uint)get_group_id(0), schedule, schedule_groups, first, last, rows, TILE);
-    if (tile.rows == 0)
-        return;
     const uint tx = get_local_id(0), line = (get_local_id(1) * 16 + tx) % TILE;
     const uint f0 = (uint)get_group_id(1) * (TILE / 2);
-    linear_t a = GROUPED_EXPERT(tile.group);
-    uint w_row = (tile.group - first) * n + min(f0 + line / 2, outputs - 1) * step;
-    if (line % 2) { // an item loads rows of gate, or of up
-        a.data = up_data;
-        a.scales = up_scales;
-        a.zeros = up_zeros;
-        w_row += up_first;
-    }
-    const uint row = tile.begin + min(line, tile.rows - 1);
     float4 sum[8];
-    tile_product(a, row_begin(x_rows, x_row_of(row, source, source_rows, fan, x_count)), w_row, x_tile,
-                 w_tile, sum);
+#pragma unroll
+    for (uint i = 0; i < 8; i++)
+        sum[i] = 0.0f;
+    if (tile.rows > 0) {
+        linear_t a = GROUPED_EXPERT(tile.group);
+        uint w_row = (tile.group - first) * n + min(f0 + line / 2, outputs - 1) * step;
+        if (line % 2) { // an item loads rows of gate, or of up
+            a.data = up_data;
+            a.scales = up_scales;
+            a.zeros = up_zeros;
+            w_row += up_first;
+        }
+        const uint row = tile.begin + min(line, tile.rows - 1);
+        tile_product(a, row_begin(x_rows, x_row_of(row, source, source_rows, fan, x_count)), w_row, x_tile,
+                     w_tile, sum);
+    }
     float out[8][4];
 #pragma unroll
     for (uint i = 0; i < 8; i++)

@@ -1,39 +1,31 @@
-// The dispatch, as one item does it: a counting sort.
+// The dispatch, as one item does it: the pairs of every expert in turn.
 #include "common/types.clh"
 #include "moe_permute/moe_dispatch.clh"
-
-#define MAX_EXPERTS 1024
 
 kernel void moe_permute_ref(global const int *ids, const rows_t ids_rows, const uint pairs,
                             const uint k, DISPATCH_PARAMETERS)
 {
-    int next[MAX_EXPERTS + 1];
-    for (uint e = 0; e <= held; e++)
-        next[e] = 0;
-    for (uint i = 0; i < pairs; i++) {
-        const int id = ids[row_begin(ids_rows, i / k) + i % k * ids_rows.inner];
-        const int e = expert_of(id, map, map_rows, id_end, held);
-        if (e >= 0)
-            next[e]++;
-    }
-    int begin = 0, tile = 0;
-    for (uint e = 0; e <= held; e++) {
-        const int count = next[e];
+    int row = 0, tile = 0;
+    for (uint i = 0; i < pairs; i++)
+        put_inverse(inverse, inverse_rows, i, k, -1);
+    for (uint e = 0; e < held; e++) {
+        const int begin = row;
         offsets[offsets_rows.offset + e * offsets_rows.inner] = begin;
         if (tiles)
             tiles[tiles_at + e] = tile;
-        next[e] = begin;
-        begin += count;
-        tile += (count + (int)height - 1) / (int)height;
+        for (uint i = 0; i < pairs; i++) {
+            const int id = ids[row_begin(ids_rows, i / k) + i % k * ids_rows.inner];
+            if (expert_of(id, map, map_rows, id_end, held) == (int)e) {
+                source[source_rows.offset + row * source_rows.inner] = i;
+                put_inverse(inverse, inverse_rows, i, k, row++);
+            }
+        }
+        tile += (row - begin + (int)height - 1) / (int)height;
     }
-    for (uint i = 0; i < pairs; i++) {
-        const int id = ids[row_begin(ids_rows, i / k) + i % k * ids_rows.inner];
-        const int e = expert_of(id, map, map_rows, id_end, held);
-        put_inverse(inverse, inverse_rows, i, k, e >= 0 ? next[e] : -1);
-        if (e >= 0)
-            source[source_rows.offset + (uint)next[e]++ * source_rows.inner] = i;
-    }
-    for (uint row = begin; row < pairs; row++)
+    offsets[offsets_rows.offset + held * offsets_rows.inner] = row;
+    if (tiles)
+        tiles[tiles_at + held] = tile;
+    for (; row < (int)pairs; row++)
         source[source_rows.offset + row * source_rows.inner] = -1;
 }
 

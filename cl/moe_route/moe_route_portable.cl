@@ -77,15 +77,15 @@ moe_logits(global const void *x, const rows_t x_rows, const uint x_type, global 
         parts[i][item] = sum[i / BLOCK][i % BLOCK];
     barrier(CLK_LOCAL_MEM_FENCE);
     const uint i = lane / BLOCK, e = e0 + lane % BLOCK;
-    if (lane >= BLOCK * BLOCK || i >= rows || e >= experts)
-        return;
-    float total = 0.0f;
-    for (uint l = 0; l < TEAM; l++)
-        total += parts[lane][item - lane + l];
-    if (router_bias_type)
-        total += load_any(router_bias, router_bias_type,
-                          router_bias_rows.offset + e * router_bias_rows.inner);
-    logits[row_begin(logits_rows, t0 + i) + e * logits_rows.inner] = total;
+    if (lane < BLOCK * BLOCK && i < rows && e < experts) {
+        float total = 0.0f;
+        for (uint l = 0; l < TEAM; l++)
+            total += parts[lane][item - lane + l];
+        if (router_bias_type)
+            total += load_any(router_bias, router_bias_type,
+                              router_bias_rows.offset + e * router_bias_rows.inner);
+        logits[row_begin(logits_rows, t0 + i) + e * logits_rows.inner] = total;
+    }
 }
 
 // ---- The choice

@@ -430,7 +430,8 @@ typedef enum llmk_op {
     LLMK_OP_MOE_ROUTE = 8,
     LLMK_OP_MOE_PERMUTE = 9,
     LLMK_OP_MOE_UNPERMUTE = 10,
-    LLMK_OP_GROUPED_LINEAR = 11
+    LLMK_OP_GROUPED_LINEAR = 11,
+    LLMK_OP_MOE_FORWARD = 12
 } llmk_op;
 
 /* "rmsnorm"; NULL for unknown values. The values from 1 up to the first NULL are all operators. */
@@ -965,6 +966,92 @@ LLMK_API llmk_status llmk_grouped_linear_workspace_size(llmk_context *ctx,
 LLMK_API llmk_status llmk_grouped_linear(llmk_context *ctx, cl_command_queue queue,
                                          const llmk_grouped_linear_args *args,
                                          const llmk_events *events);
+
+/* ------------------------------------------------------------------------------------------------
+ * Mixture of experts: the whole layer
+ * --------------------------------------------------------------------------------------------- */
+
+/* A layer of E experts, of which k serve a token.
+ *
+ *     ids, weights = llmk_moe_route of x, or given
+ *     h[t, j] = activation(x[t] Wg[e]^T + gate_bias[e]) * (x[t] Wu[e]^T + up_bias[e]),
+ *         e = ids[t, j], rounded once to inner
+ *     y[t] = sum_j weights[t, j] (h[t, j] Wd[e]^T + down_bias[e])
+ *          + sigmoid(x[t] . shared_router) (activation(x[t] Sg^T) * (x[t] Su^T)) Sd^T
+ *
+ * in f32 but for h, rounded once more at the end. Without shared_router the shared expert counts
+ * whole. Experts of a token that are not held here (map) count as zero: the sum over all devices is
+ * the layer.
+ *
+ * The gate's and up's weights are two objects (LLMK_GATE_SPLIT) or the halves, or the even and odd
+ * rows, of one; biases are arranged as they are. */
+typedef struct llmk_moe_desc {
+    size_t struct_size;
+    llmk_dtype x_dtype;       /* of x in every call: f32, f16 or bf16 */
+    llmk_dtype inner;         /* of h: f32, f16 or bf16; 0: x_dtype. With f16, h beyond 65504 is
+                                 infinite */
+    uint64_t experts_a_token; /* k */
+
+    /* Routing: as llmk_moe_route_args. Without a gate the calls give ids and weights. */
+    llmk_moe_score score;
+    uint32_t flags; /* LLMK_MOE_RENORMALIZE */
+    uint64_t groups, top_groups;
+    float scale, eps;
+    llmk_tensor gate;        /* [E, H] */
+    llmk_tensor router_bias; /* [E]; absent: 0 */
+    llmk_tensor correction;  /* [E]; absent: 0 */
+    llmk_tensor map; /* i32 [E]: of E experts the one held here, or -1; absent: all are, in order */
+
+    /* Experts: as llmk_gated_activation_args. F is the width of h. */
+    llmk_activation activation;
+    llmk_gate_layout layout;
+    float limit, alpha;
+    const llmk_weights *gate_weights; /* [F, H], or [2F, H] where packed or interleaved */
+    const llmk_weights *up_weights;   /* [F, H]; split only. Repacked into the same layout, with the
+                                         same groups and the same g_idx as gate_weights */
+    const llmk_weights *down_weights; /* [H, F] */
+    llmk_tensor gate_bias;            /* [held, F] or [held, 2F]; absent: 0 */
+    llmk_tensor up_bias;              /* [held, F]; split only; absent: 0 */
+    llmk_tensor down_bias;            /* [held, H]; absent: 0 */
+
+    /* The shared expert, of a width of its own; several are one of their widths together. */
+    const llmk_weights *shared_gate_weights, *shared_up_weights, *shared_down_weights; /* or NULL */
+    llmk_tensor shared_router; /* [1, H]; absent: the shared expert counts whole */
+} llmk_moe_desc;
+
+/* A layer ready to run, with its scratch. Belongs to one call until that call's work is done, as
+ * workspaces do. */
+typedef struct llmk_moe_plan llmk_moe_plan;
+
+/* Makes a plan for up to max_tokens tokens a call. It keeps the buffers of the description's
+ * tensors; the weights must not be freed before it. Device memory held is about
+ * max_tokens * k * (4 H + F * size of h) bytes, and as much of a shared expert with k = 1. Errors:
+ * LLMK_INVALID_*, LLMK_BUFFER_TOO_SMALL, LLMK_UNSUPPORTED (gate and up that do not go together),
+ * LLMK_OUT_OF_DEVICE_MEMORY, LLMK_OUT_OF_MEMORY, LLMK_OPENCL_ERROR. `*out` is NULL on failure. */
+LLMK_API llmk_status llmk_moe_plan_create(llmk_context *ctx, const llmk_moe_desc *desc,
+                                          uint64_t max_tokens, llmk_moe_plan **out);
+/* Frees a plan; NULL is accepted. */
+LLMK_API void llmk_moe_plan_free(llmk_moe_plan *plan);
+/* Kernels that llmk_moe_forward enqueues for so many tokens, routed by the plan: whatever the
+ * routing, and one more for every further buffer that weights lie in. At 8 tokens or fewer, without
+ * a shared expert and weights in one buffer each, 4; above, 6. 0 where plan is NULL. */
+LLMK_API uint32_t llmk_moe_plan_kernels(const llmk_moe_plan *plan, uint64_t tokens);
+
+typedef struct llmk_moe_forward_args {
+    size_t struct_size;
+    llmk_moe_plan *plan;
+    llmk_tensor x;       /* [T, H], the plan's x_dtype, T at most its max_tokens */
+    llmk_tensor ids;     /* i32 [T, k]: the routing, given; elements out of range count as zero.
+                            Absent: the plan's router says */
+    llmk_tensor weights; /* [T, k], f32, f16 or bf16; with ids */
+    llmk_tensor y;       /* out: [T, H], any of the three */
+    uint32_t flags;      /* none yet: 0 */
+} llmk_moe_forward_args;
+
+/* Reads nothing back and allocates nothing. With up to 8 tokens only the weights of chosen experts
+ * are read. Errors: as llmk_rmsnorm, and LLMK_BUSY (the plan is in use). */
+LLMK_API llmk_status llmk_moe_forward(llmk_context *ctx, cl_command_queue queue,
+                                      const llmk_moe_forward_args *args, const llmk_events *events);
 
 #ifdef __cplusplus
 } /* extern "C" */

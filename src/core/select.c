@@ -15,7 +15,7 @@ static const llmk_operator *const operators[] = {
     &llmk_operator_rmsnorm,       &llmk_operator_gated_activation, &llmk_operator_add,
     &llmk_operator_quantize,      &llmk_operator_dequantize,       &llmk_operator_error_report,
     &llmk_operator_linear,        &llmk_operator_moe_route,        &llmk_operator_moe_permute,
-    &llmk_operator_moe_unpermute, &llmk_operator_grouped_linear,
+    &llmk_operator_moe_unpermute, &llmk_operator_grouped_linear,   &llmk_operator_moe_forward,
 };
 
 const llmk_operator *llmk_operator_get(llmk_op op)

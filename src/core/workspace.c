@@ -83,8 +83,8 @@ llmk_status llmk_workspace_begin(llmk_workspace *w, cl_command_queue queue, bool
     if (busy) {
         pthread_mutex_unlock(&w->lock);
         return llmk_fail(LLMK_BUSY,
-                         "workspace is in use by a call that has not finished, on another "
-                         "or an out-of-order queue");
+                         "workspace or plan is in use by a call that has not finished, on "
+                         "another or an out-of-order queue");
     }
     return LLMK_OK; /* stays locked until llmk_workspace_end */
 }

@@ -37,7 +37,7 @@ typedef struct grouped_combine {
 
 /* The rows of a tile where `rows` rows are spread over `experts`. */
 uint32_t llmk_grouped_height(uint64_t rows, uint64_t experts);
-#define LLMK_GROUPED_FEW 8u
+#define LLMK_GROUPED_FEW 4u
 /* Tokens that grouped_few_combine takes at most. */
 #define LLMK_GROUPED_FEW_TOKENS 8u
 

@@ -186,7 +186,7 @@ static llmk_status run(llmk_trial *t, const problem *p, const llmk_weights *weig
 
 static llmk_status self_test(llmk_trial *t, const void *problem_)
 {
-    static const int32_t few[EXPERTS + 1] = {0, 9, 9, 10, 17, 17};
+    static const int32_t few[EXPERTS + 1] = {0, 9, 9, 10, 17, 17}; /* tiles of 4, 1, 3 rows */
     static const int32_t many[EXPERTS + 1] = {0, 66, 66, 66, 67, 68};
     const problem *p = problem_;
     llmk_weights *weights = NULL;

@@ -299,11 +299,17 @@ llmk_status llmk_linear_self_test(llmk_trial *t, llmk_dtype x, const llmk_weight
     return run(t, x, &r, y, rows, 70, k, r.order ? group : 0);
 }
 
+uint64_t llmk_linear_trial_depth(const llmk_weights *like)
+{
+    const recipe r = recipe_of(like);
+    return r.block == 256 ? 512 : r.block == 32 ? 96 : 101;
+}
+
 llmk_status llmk_linear_trial_weights(llmk_trial *t, const llmk_weights *like, uint64_t experts,
                                       uint64_t n, double **w, llmk_weights **out)
 {
     const recipe r = recipe_of(like);
-    const uint64_t k = r.block == 256 ? 512 : r.block == 32 ? 96 : 101;
+    const uint64_t k = llmk_linear_trial_depth(like);
     *w = llmk_trial_doubles(t, experts * n * k);
     if (!*w)
         return t->status;

@@ -45,7 +45,7 @@ void llmk_moe_check_routing(llmk_checker *c, llmk_moe_score score, uint32_t flag
 
 /* logits = x gate^T + router_bias. */
 llmk_status llmk_moe_launch_logits(llmk_launch *launch, const llmk_view *x, const llmk_view *gate,
-                                   const llmk_view *router_bias, const llmk_view *logits);
+                                   const llmk_view *router_bias, const llmk_view *logits, bool ref);
 
 struct moe_dispatch;
 /* From p->logits; dispatch: sort what was chosen too, where llmk_moe_selects_and_dispatches. */
@@ -53,7 +53,7 @@ llmk_status llmk_moe_launch_select(llmk_launch *launch, const moe_route_problem 
                                    const struct moe_dispatch *dispatch);
 bool llmk_moe_selects_and_dispatches(const llmk_caps *caps, uint64_t tokens, uint32_t experts,
                                      uint32_t groups, uint32_t k);
-llmk_status llmk_moe_launch_route_ref(llmk_launch *launch, const moe_route_problem *p);
+llmk_status llmk_moe_launch_select_ref(llmk_launch *launch, const moe_route_problem *p);
 
 /* ---- Dispatch (moe_permute.c) ---- */
 

@@ -168,22 +168,41 @@ static void arg_routing(llmk_kernel *k, const moe_routing *r)
     llmk_arg_f32(k, r->eps);
 }
 
-llmk_status llmk_moe_launch_route_ref(llmk_launch *launch, const moe_route_problem *p)
+#define REF_FILE "moe_route/moe_route_ref.cl"
+
+static llmk_status launch_logits_ref(llmk_launch *launch, const llmk_view *x, const llmk_view *gate,
+                                     const llmk_view *router_bias, const llmk_view *logits)
 {
-    llmk_kernel k = llmk_kernel_open(launch, "moe_route/moe_route_ref.cl", "", "moe_route_ref");
-    arg_vector(&k, &p->x);
-    arg_vector(&k, &p->gate);
-    arg_vector(&k, &p->logits);
-    arg_vector(&k, &p->router_bias);
-    arg_vector(&k, &p->correction);
-    llmk_arg_view(&k, &p->ids);
-    llmk_arg_view(&k, &p->weights);
-    llmk_arg_view(&k, &p->out_logits);
-    llmk_arg_u64(&k, p->tokens);
-    llmk_arg_u64(&k, p->x.ncols);
-    llmk_arg_u32(&k, p->experts);
-    llmk_arg_u32(&k, p->k);
-    arg_routing(&k, &p->routing);
+    llmk_kernel k = llmk_kernel_open(launch, REF_FILE, "", "moe_logits_ref");
+    arg_vector(&k, x);
+    arg_vector(&k, gate);
+    arg_vector(&k, router_bias);
+    llmk_arg_view(&k, logits);
+    llmk_arg_u64(&k, x->nrows);
+    llmk_arg_u64(&k, x->ncols);
+    llmk_arg_u32(&k, (uint32_t)gate->nrows);
+    const llmk_grid grid = llmk_element_grid(x->nrows, gate->nrows);
+    return llmk_kernel_enqueue(&k, grid.groups, grid.local);
+}
+
+/* What both variants' kernels that choose take, up to the options. */
+static void arg_select(llmk_kernel *k, const moe_route_problem *p)
+{
+    arg_vector(k, &p->logits);
+    arg_vector(k, &p->router_bias);
+    arg_vector(k, &p->correction);
+    llmk_arg_view(k, &p->ids);
+    llmk_arg_view(k, &p->weights);
+    llmk_arg_u64(k, p->tokens);
+    llmk_arg_u32(k, p->experts);
+    llmk_arg_u32(k, p->k);
+    arg_routing(k, &p->routing);
+}
+
+llmk_status llmk_moe_launch_select_ref(llmk_launch *launch, const moe_route_problem *p)
+{
+    llmk_kernel k = llmk_kernel_open(launch, REF_FILE, "", "moe_route_ref");
+    arg_select(&k, p);
     const size_t local = 16;
     return llmk_kernel_enqueue(&k, (size_t[]){(size_t)((p->tokens + local - 1) / local), 1, 1},
                                (size_t[]){local, 1, 1});
@@ -199,8 +218,10 @@ llmk_status llmk_moe_launch_route_ref(llmk_launch *launch, const moe_route_probl
 #define MAX_ROW_GROUPS 32768u
 
 llmk_status llmk_moe_launch_logits(llmk_launch *launch, const llmk_view *x, const llmk_view *gate,
-                                   const llmk_view *router_bias, const llmk_view *logits)
+                                   const llmk_view *router_bias, const llmk_view *logits, bool ref)
 {
+    if (ref)
+        return launch_logits_ref(launch, x, gate, router_bias, logits);
     const uint64_t step = (uint64_t)MAX_ROW_GROUPS * LOGITS_TOKENS;
     for (uint64_t first = 0; first < x->nrows; first += step) {
         const uint64_t end = x->nrows - first < step ? x->nrows : first + step;
@@ -231,53 +252,57 @@ static size_t select_local_bytes(uint64_t tokens, uint32_t experts, uint32_t gro
 #define FEW_TOKENS 8u
 #define FEW_PAIRS  512u
 
+/* Rows of items of the one work-group: each number is another program on a CPU. */
+static uint64_t few_rows(uint64_t tokens)
+{
+    return tokens == 1 ? 1 : FEW_TOKENS;
+}
+
 bool llmk_moe_selects_and_dispatches(const llmk_caps *caps, uint64_t tokens, uint32_t experts,
                                      uint32_t groups, uint32_t k)
 {
     return tokens <= FEW_TOKENS && tokens * k <= FEW_PAIRS &&
            caps->max_work_group >= SELECT_LANES * FEW_TOKENS &&
-           select_local_bytes(tokens, experts, groups, k) + 2 * sizeof(cl_int) * tokens * k <=
+           select_local_bytes(few_rows(tokens), experts, groups, k) +
+                   2 * sizeof(cl_int) * FEW_PAIRS <=
                caps->local_bytes;
 }
 
 llmk_status llmk_moe_launch_select(llmk_launch *launch, const moe_route_problem *p,
                                    const moe_dispatch *dispatch)
 {
-    const uint64_t rows = dispatch ? p->tokens : SELECT_TOKENS;
+    const uint64_t rows = dispatch ? few_rows(p->tokens) : SELECT_TOKENS;
     llmk_kernel k = llmk_kernel_open(launch, PORTABLE_FILE, "",
                                      dispatch ? "moe_select_dispatch" : "moe_select");
-    arg_vector(&k, &p->logits);
-    arg_vector(&k, &p->router_bias);
-    arg_vector(&k, &p->correction);
-    llmk_arg_view(&k, &p->ids);
-    llmk_arg_view(&k, &p->weights);
-    llmk_arg_u64(&k, p->tokens);
-    llmk_arg_u32(&k, p->experts);
-    llmk_arg_u32(&k, p->k);
-    arg_routing(&k, &p->routing);
+    arg_select(&k, p);
     llmk_arg_local(&k, (size_t)rows * p->experts * sizeof(cl_uint));
     llmk_arg_local(&k, (size_t)rows * 2 * p->routing.groups * sizeof(cl_uint));
     llmk_arg_local(&k, (size_t)rows * p->k * sizeof(cl_int));
     llmk_arg_local(&k, (size_t)rows * SELECT_LANES * sizeof(cl_float));
     if (dispatch) {
         llmk_moe_arg_dispatch(&k, dispatch);
-        llmk_arg_local(&k, 2 * sizeof(cl_int) * (size_t)rows * p->k);
+        llmk_arg_local(&k, 2 * sizeof(cl_int) * (size_t)p->tokens * p->k);
     }
     return llmk_kernel_enqueue(&k, (size_t[]){(size_t)((p->tokens + rows - 1) / rows), 1, 1},
                                (size_t[]){SELECT_LANES, (size_t)rows, 1});
 }
 
-static llmk_status portable_launch(llmk_launch *launch, const void *problem)
+static llmk_status launch(llmk_launch *l, const moe_route_problem *problem, bool ref)
 {
-    moe_route_problem p = *(const moe_route_problem *)problem;
+    moe_route_problem p = *problem;
     if (p.x.present) {
         p.logits = p.out_logits.present ? p.out_logits
                                         : llmk_moe_view(p.workspace ? p.workspace->buffer : NULL,
                                                         LLMK_F32, p.tokens, p.experts);
-        LLMK_TRY(llmk_moe_launch_logits(launch, &p.x, &p.gate, &p.router_bias, &p.logits));
+        LLMK_TRY(llmk_moe_launch_logits(l, &p.x, &p.gate, &p.router_bias, &p.logits, ref));
         p.router_bias = (llmk_view){0};
     }
-    return llmk_moe_launch_select(launch, &p, NULL);
+    return ref ? llmk_moe_launch_select_ref(l, &p) : llmk_moe_launch_select(l, &p, NULL);
+}
+
+static llmk_status portable_launch(llmk_launch *l, const void *problem)
+{
+    return launch(l, problem, false);
 }
 
 static bool portable_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
@@ -298,9 +323,9 @@ static bool ref_supports(llmk_context *ctx, const void *problem, llmk_reason *wh
     return true;
 }
 
-static llmk_status ref_launch(llmk_launch *launch, const void *problem)
+static llmk_status ref_launch(llmk_launch *l, const void *problem)
 {
-    return llmk_moe_launch_route_ref(launch, problem);
+    return launch(l, problem, true);
 }
 
 static const llmk_variant variants[] = {

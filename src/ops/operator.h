@@ -104,7 +104,7 @@ const llmk_operator *llmk_operator_get(llmk_op op);
 extern const llmk_operator llmk_operator_rmsnorm, llmk_operator_gated_activation, llmk_operator_add,
     llmk_operator_quantize, llmk_operator_dequantize, llmk_operator_error_report,
     llmk_operator_linear, llmk_operator_moe_route, llmk_operator_moe_permute,
-    llmk_operator_moe_unpermute, llmk_operator_grouped_linear;
+    llmk_operator_moe_unpermute, llmk_operator_grouped_linear, llmk_operator_moe_forward;
 
 /* The whole of a public operator function: check, select, launch. */
 llmk_status llmk_operate(const llmk_operator *op, llmk_context *ctx, cl_command_queue queue,

@@ -1,5 +1,6 @@
 /*
- * llmk-demo - runs the MLP blocks of a real model on an OpenCL device and checks every layer.
+ * llmk-demo - runs the MLP blocks of a real model on an OpenCL device and checks every layer; or
+ * one mixture-of-experts layer of a model's shape.
  *
  * T rows of the embedding table go through all layers: RMSNorm, gate and up projections, SwiGLU,
  * down projection with the residual. Each layer is compared with an f64 reference that starts from
@@ -10,6 +11,7 @@
 #include "tools/common/bench_stats.h"
 #include "tools/common/mlp_model.h"
 #include "tools/common/mlp_reference.h"
+#include "tools/common/moe_demo.h"
 #include "tools/common/tool.h"
 
 #include <errno.h>
@@ -29,15 +31,20 @@
 static const char usage[] =
     "usage: llmk-demo MODEL.gguf [options]\n"
     "       llmk-demo MODEL.safetensors [options]   (config.json lies beside it)\n"
+    "       llmk-demo --moe PRESET [options] [FIELD=VALUE ...]\n"
     "       llmk-demo --generate OUT.gguf\n"
     "       llmk-demo --generate-safetensors gptq|awq FOLDER\n"
     "\n"
     "Runs the MLP block of every layer of a model on the device, checks each layer against an f64\n"
     "reference, and prints time and bandwidth per operator. Exits with 1 if a bound is broken.\n"
+    "With --moe, does the same with one mixture-of-experts layer of seeded weights in a model's\n"
+    "shape, kernel by kernel; FIELD=VALUE as in llmk-bench --list: w=w4 group=128, routing=zipf.\n"
     "\n"
     "  -r, --rows T        rows (tokens) to run, default 8; at most those of the embedding table,\n"
     "                      and 65536\n"
     "  -n, --layers N      only the first N layers\n"
+    "      --moe PRESET    mixtral-8x7b, deepseek-v3, qwen2-57b, gpt-oss-20b, ...\n"
+    "      --scale S       with --moe: experts and widths divided by S, to fit a device\n"
     "  -t, --dtype TYPE    f16 (default), bf16 or f32: the type of activations\n"
     "  -d, --device WHICH  an index, \"gpu\", \"cpu\" or a part of \"PLATFORM / DEVICE\"\n"
     "      --seconds S     how long to time each operator, default 0.3; 0: not at all\n"
@@ -48,9 +55,10 @@ static const char usage[] =
     "  -h, --help          this text\n";
 
 typedef struct options {
-    const char *model, *slice, *generate, *method;
+    const char *model, *slice, *generate, *method, *moe;
     uint64_t rows;   /* 0: DEFAULT_ROWS, or all where there are fewer */
     uint64_t layers; /* 0: all */
+    uint64_t scale;
     llmk_dtype dtype;
     double seconds;
 } options;
@@ -537,7 +545,7 @@ static int refuse(const char *fmt, const char *text)
     return 2;
 }
 
-enum { OPT_SECONDS = 256, OPT_SLICE, OPT_GENERATE, OPT_SAFETENSORS };
+enum { OPT_SECONDS = 256, OPT_SLICE, OPT_GENERATE, OPT_SAFETENSORS, OPT_MOE, OPT_SCALE };
 
 /* 0, or the exit status of a refusal. `*runs`: the first option that says how to run a model. */
 static int read_option(int option, options *opt, const char **runs)
@@ -578,6 +586,13 @@ static int read_option(int option, options *opt, const char **runs)
     case OPT_SAFETENSORS:
         opt->method = optarg;
         break;
+    case OPT_MOE:
+        opt->moe = optarg;
+        break;
+    case OPT_SCALE:
+        if (!parse_count(optarg, UINT32_MAX, &opt->scale))
+            return refuse("--scale is a whole number of at least 1, not \"%s\"", optarg);
+        break;
     default: /* getopt_long has said what is wrong */
         fputs("Try 'llmk-demo --help'.\n", stderr);
         return 2;
@@ -591,6 +606,14 @@ static int check_command(const options *opt, const char *runs, int left)
 {
     if (opt->generate && opt->method)
         return refuse("%s does not go with --generate-safetensors", "--generate");
+    if (opt->moe && (opt->generate || opt->method || opt->slice || opt->layers))
+        return refuse(
+            "%s does not go with --generate, --generate-safetensors, --slice and --layers",
+            "--moe");
+    if (opt->moe)
+        return 0; /* what is left are fields */
+    if (opt->scale != 1)
+        return refuse("%s goes with --moe", "--scale");
     if ((opt->generate || opt->method) && runs)
         return refuse("%s is for running a model, and does not go with generating one", runs);
     if (opt->generate && left > 0)
@@ -613,9 +636,11 @@ static int run_command(int argc, char **argv)
         {"slice", required_argument, NULL, OPT_SLICE},
         {"generate", required_argument, NULL, OPT_GENERATE},
         {"generate-safetensors", required_argument, NULL, OPT_SAFETENSORS},
+        {"moe", required_argument, NULL, OPT_MOE},
+        {"scale", required_argument, NULL, OPT_SCALE},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0}};
-    options opt = {.dtype = LLMK_F16, .seconds = 0.3};
+    options opt = {.scale = 1, .dtype = LLMK_F16, .seconds = 0.3};
     const char *runs = NULL;
     int option, status = 0;
     while (!status && (option = getopt_long(argc, argv, "r:n:t:d:h", known, NULL)) != -1) {
@@ -629,6 +654,12 @@ static int run_command(int argc, char **argv)
         status = check_command(&opt, runs, argc - optind);
     if (status)
         return status;
+    if (opt.moe) {
+        const moe_demo_options moe = {opt.moe,      opt.scale,   opt.rows ? opt.rows : DEFAULT_ROWS,
+                                      opt.dtype,    opt.seconds, argv + optind,
+                                      argc - optind};
+        return moe_demo(&moe);
+    }
     if (opt.generate)
         return generate(opt.generate) ? 0 : 1;
     if (opt.method)

@@ -15,7 +15,8 @@
     X(moe_route) \
     X(moe_permute) \
     X(moe_unpermute) \
-    X(grouped_linear)
+    X(grouped_linear) \
+    X(moe_forward)
 /* clang-format on */
 
 #define DECLARE(name) extern const case_op case_op_##name;

@@ -159,6 +159,8 @@ static bool prepare(case_run *run, const case_line *line, void *args_)
     const llmk_dtype bias_type = case_dtype(line, "bias");
     if (experts < 1 || experts > 1024)
         return case_refuse(run, "expected 1 to 1024 experts");
+    if (fan > 1 << 20)
+        return case_refuse(run, "fan is more than 2^20");
     expert_weights *w = case_alloc(run, sizeof *w);
     if (!expert_weights_describe(run, w, experts, n, k))
         return false;

@@ -229,9 +229,9 @@ static bool prepare(case_run *run, const case_line *line, void *args_)
     const int data = (int)case_get(line, "data");
     if (experts > 1024 || k > experts || k == 0)
         return case_refuse(run, "expected 1 to e experts a token, e at most 1024");
-    if (groups > 1 &&
-        (experts % groups || case_u64(line, "top") < 1 || case_u64(line, "top") > groups ||
-         experts / groups * case_u64(line, "top") < k))
+    const uint64_t top = case_u64(line, "top");
+    if (groups > 1 ? experts % groups || top < 1 || top > groups || experts / groups * top < k
+                   : top > groups)
         return case_refuse(run, "groups and top do not fit e and k");
     if (groups <= 1 && case_u64(line, "top") > groups)
         return case_refuse(run, "top is %llu; expected at most groups, %llu",

@@ -13,7 +13,8 @@ typedef enum arg_kind {
     ARG_F32,
     ARG_FLAGS,
     ARG_WORKSPACE,
-    ARG_WEIGHTS
+    ARG_WEIGHTS,
+    ARG_PLAN
 } arg_kind;
 
 typedef struct arg_field {
@@ -133,6 +134,14 @@ static const arg_table arg_tables[] = {
       ARG(A, workspace, ARG_WORKSPACE), ARG(A, flags, ARG_FLAGS)},
      {"r=6 e=3 n=8 k=16 bias=f32", "r=6 e=3 n=8 k=16 fan=2 gap=4", "r=30 e=3 n=12 k=32 w=q4_0",
       "r=0 e=3 n=8 k=16"}},
+#undef A
+#define A llmk_moe_forward_args
+    {"moe_forward", sizeof(A),
+     {ARG(A, struct_size, ARG_STRUCT_SIZE), ARG(A, plan, ARG_PLAN), ARG(A, x, ARG_INPUT),
+      ARG(A, ids, ARG_INPUT), ARG(A, weights, ARG_INPUT), ARG(A, y, ARG_OUTPUT),
+      ARG(A, flags, ARG_FLAGS)},
+     {"t=3 h=16 f=8 e=3", "t=3 h=16 f=8 e=3 ids=any gap=4", "t=30 h=8 f=8 e=3 max=40 shared",
+      "t=0 h=8 f=8"}},
 #undef A
 };
 /* clang-format on */

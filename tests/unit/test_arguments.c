@@ -25,6 +25,7 @@ typedef struct subject {
     cl_mem foreign_buffer, spare; /* of 4 KiB */
     llmk_workspace *tiny, *foreign_workspace;
     llmk_weights *foreign_weights;
+    llmk_moe_plan *foreign_plan;
     bool thorough; /* all kinds of mutations: the variant is `ref`, so no type needs a build */
     const char *line;
     size_t calls, errors;
@@ -419,20 +420,21 @@ static void mutate_flags(subject *s, const arg_field *f)
 
 static void mutate_pointer(subject *s, const arg_field *f)
 {
-    const bool weights = f->kind == ARG_WEIGHTS;
-    const void *const values[] = {NULL,
-                                  weights ? (const void *)s->foreign_weights : s->foreign_workspace,
-                                  weights ? NULL : s->tiny};
+    const bool required = f->kind != ARG_WORKSPACE;
+    const void *const foreign = f->kind == ARG_WEIGHTS ? (const void *)s->foreign_weights
+                                : f->kind == ARG_PLAN  ? (const void *)s->foreign_plan
+                                                       : s->foreign_workspace;
+    const void *const values[] = {NULL, foreign, s->tiny};
     static const char *const whats[] = {"NULL", "another context's", "too small"};
     bool unneeded = false; /* then whatever is given is ignored */
-    for (size_t i = 0; i < (weights ? 2u : 3u); i++) {
+    for (size_t i = 0; i < (required ? 2u : 3u); i++) {
         args_copy args = copy_args(s);
         memcpy(args.bytes + f->offset, &values[i], f->size);
         char what[64];
         snprintf(what, sizeof what, "%s = %s", f->name, whats[i]);
         const uint64_t refusal = i == 2 ? BIT(LLMK_BUFFER_TOO_SMALL) : ARGUMENT;
         const uint64_t wanted = unneeded ? BIT(LLMK_OK) : refusal;
-        const bool may_do_without = f->kind == ARG_WORKSPACE && i == 0;
+        const bool may_do_without = !required && i == 0;
         unneeded = attempt(s, &args, may_do_without ? wanted | BIT(LLMK_OK) : wanted, f->name,
                            what) == LLMK_OK;
     }
@@ -498,6 +500,7 @@ static void mutate(subject *s, const arg_field *f)
         return;
     case ARG_WORKSPACE:
     case ARG_WEIGHTS:
+    case ARG_PLAN:
         mutate_pointer(s, f);
         return;
     case ARG_STRUCT_SIZE:
@@ -578,10 +581,17 @@ static void open_contexts(subject *s)
     desc.n = desc.k = 8;
     desc.data = (llmk_source){.host = w, .size = sizeof w};
     assert_int_equal(llmk_weights_create(s->foreign, &desc, &s->foreign_weights), LLMK_OK);
+    llmk_moe_desc layer = LLMK_INIT(llmk_moe_desc);
+    layer.x_dtype = LLMK_F16;
+    layer.experts_a_token = 1;
+    layer.activation = LLMK_SILU;
+    layer.gate_weights = layer.up_weights = layer.down_weights = s->foreign_weights;
+    assert_int_equal(llmk_moe_plan_create(s->foreign, &layer, 8, &s->foreign_plan), LLMK_OK);
 }
 
 static void close_contexts(subject *s)
 {
+    llmk_moe_plan_free(s->foreign_plan);
     llmk_weights_free(s->foreign_weights);
     llmk_workspace_free(s->foreign_workspace);
     llmk_workspace_free(s->tiny);

@@ -1,0 +1,417 @@
+/* moe_forward.c - a whole mixture-of-experts layer: routing, dispatch, experts, combine. */
+#include "ops/elementwise.h"
+#include "ops/linear.h"
+#include "ops/linear_selftest.h"
+#include "ops/moe_plan.h"
+
+#include <math.h>
+#include <stdio.h>
+
+typedef struct problem {
+    const llmk_moe_plan *plan;
+    llmk_view x, ids, weights, y;
+} problem;
+
+static llmk_status check(llmk_context *ctx, const void *args, bool dry, void *out)
+{
+    llmk_moe_forward_args a;
+    problem *p = out;
+    LLMK_TRY(llmk_take_args("moe_forward", args, sizeof a, sizeof a, &a));
+    if (!a.plan)
+        return llmk_fail(LLMK_INVALID_ARGUMENT, "moe_forward: plan is NULL");
+    const llmk_moe_plan *plan = p->plan = a.plan;
+    llmk_checker c = llmk_check_begin(ctx, "moe_forward", dry);
+    llmk_check_flags(&c, a.flags, 0);
+    llmk_check_that(&c, plan->ctx == ctx, LLMK_INVALID_ARGUMENT, "plan belongs to another context");
+    llmk_check_tensor(&c, "x", &a.x, LLMK_BIT(plan->x_dtype), LLMK_INPUT, &p->x);
+    llmk_check_matrix(&c, "x", &p->x, p->x.nrows, plan->hidden);
+    llmk_check_that(&c, p->x.nrows <= plan->max_tokens, LLMK_INVALID_SHAPE,
+                    "x has %llu rows; the plan is for at most %llu", (unsigned long long)p->x.nrows,
+                    (unsigned long long)plan->max_tokens);
+    llmk_check_optional(&c, "ids", &a.ids, LLMK_BIT(LLMK_I32), LLMK_INPUT, &p->ids);
+    if (p->ids.present) {
+        llmk_check_matrix(&c, "ids", &p->ids, p->x.nrows, plan->k);
+        llmk_check_that(&c, a.weights.buffer || (dry && a.weights.dtype), LLMK_INVALID_ARGUMENT,
+                        "ids are given, but no weights; expected both, or none");
+        llmk_check_tensor(&c, "weights", &a.weights, LLMK_FLOATS, LLMK_INPUT, &p->weights);
+        llmk_check_matrix(&c, "weights", &p->weights, p->x.nrows, plan->k);
+    } else {
+        llmk_check_that(&c, plan->routes, LLMK_INVALID_ARGUMENT,
+                        "ids are absent, and the plan has no gate to make them");
+        llmk_check_absent(&c, "weights", &a.weights, "ids are absent");
+    }
+    llmk_check_tensor(&c, "y", &a.y, LLMK_FLOATS, LLMK_OUTPUT, &p->y);
+    llmk_check_matrix(&c, "y", &p->y, p->x.nrows, plan->hidden);
+    return llmk_check_end(&c);
+}
+
+static bool is_empty(const void *problem_)
+{
+    return ((const problem *)problem_)->x.nrows == 0;
+}
+
+static void key(const void *problem_, char *text, size_t size)
+{
+    const problem *p = problem_;
+    const llmk_moe_plan *plan = p->plan;
+    char gate[64], down[64];
+    llmk_linear_weights_key(plan->gate_weights, gate, sizeof gate);
+    llmk_linear_weights_key(plan->down_weights, down, sizeof down);
+    llmk_join(text, size, "x=", llmk_dtype_name(plan->x_dtype), " h=", llmk_dtype_name(plan->inner),
+              " y=", llmk_dtype_name(p->y.dtype), " up=", gate, " down=", down,
+              " act=", llmk_digits(plan->gated.activation),
+              plan->gate_weights == plan->gated.up
+                  ? plan->gated.step == 2 ? " interleaved" : " packed"
+                  : "",
+              NULL);
+}
+
+static llmk_workspace *workspace(const void *problem_)
+{
+    return ((const problem *)problem_)->plan->use;
+}
+
+/* ---- Stages ---- */
+
+/* A stretch of the plan's sort buffer. */
+static llmk_view sort_view(const llmk_moe_plan *plan, uint64_t first, uint64_t rows, uint64_t cols)
+{
+    llmk_view v = llmk_moe_view(plan->sort, LLMK_I32, rows, cols);
+    v.rows.offset = first;
+    return v;
+}
+
+static moe_dispatch dispatch_of(const problem *p, const moe_steps *steps)
+{
+    const llmk_moe_plan *plan = p->plan;
+    const uint64_t tokens = p->x.nrows, pairs = tokens * plan->k;
+    const uint64_t source = llmk_grouped_schedule_size(plan->held);
+    return (moe_dispatch){
+        .ids = p->ids.present ? p->ids : llmk_moe_view(plan->ids, LLMK_I32, tokens, plan->k),
+        .map = plan->map,
+        .offsets = sort_view(plan, 0, 1, plan->held + 1),
+        .tiles = plan->sort,
+        .tiles_at = plan->held + 1,
+        .height = steps->height,
+        .id_end = plan->id_end,
+        .experts = plan->held,
+        .source = sort_view(plan, source, 1, pairs),
+        .inverse = sort_view(plan, source + pairs, tokens, plan->k),
+    };
+}
+
+/* Ids, weights, and the pairs sorted. */
+static llmk_status route(llmk_launch *launch, const problem *p, const moe_steps *steps,
+                         const moe_dispatch *dispatch, bool ref)
+{
+    const llmk_moe_plan *plan = p->plan;
+    const uint64_t tokens = p->x.nrows;
+    if (p->ids.present)
+        return llmk_moe_launch_dispatch(launch, dispatch, ref);
+    moe_route_problem r = {
+        .x = p->x,
+        .gate = plan->gate,
+        .router_bias = plan->router_bias,
+        .correction = plan->correction,
+        .ids = dispatch->ids,
+        .weights = llmk_moe_view(plan->weights, LLMK_F32, tokens, plan->k),
+        .tokens = tokens,
+        .experts = plan->id_end,
+        .k = plan->k,
+        .routing = plan->routing,
+    };
+    r.logits = llmk_moe_view(plan->logits, LLMK_F32, tokens, plan->id_end);
+    LLMK_TRY(llmk_moe_launch_logits(launch, &r.x, &r.gate, &r.router_bias, &r.logits, ref));
+    r.router_bias = (llmk_view){0};
+    if (ref)
+        LLMK_TRY(llmk_moe_launch_select_ref(launch, &r));
+    else
+        LLMK_TRY(llmk_moe_launch_select(launch, &r, steps->select_dispatch ? dispatch : NULL));
+    return steps->select_dispatch ? LLMK_OK : llmk_moe_launch_dispatch(launch, dispatch, ref);
+}
+
+/* The shared expert's outputs, and the logits that gate them. */
+static llmk_status run_shared(llmk_launch *launch, const problem *p, bool ref)
+{
+    const llmk_moe_plan *plan = p->plan;
+    const uint64_t tokens = p->x.nrows;
+    if (plan->shared_router.present) {
+        const llmk_view logits = llmk_moe_view(plan->shared_logit, LLMK_F32, tokens, 1), none = {0};
+        LLMK_TRY(llmk_moe_launch_logits(launch, &p->x, &plan->shared_router, &none, &logits, ref));
+    }
+    grouped_problem g = {
+        .x = p->x,
+        .y = llmk_moe_view(plan->shared_hidden, plan->inner, tokens, plan->shared_gated.outputs),
+        .weights = plan->shared_gate_weights,
+        .gate = &plan->shared_gated,
+        .rest = UINT32_MAX,
+        .groups = 1,
+        .height =
+            tokens <= LLMK_GROUPED_FEW_TOKENS ? LLMK_GROUPED_FEW : llmk_grouped_height(tokens, 1),
+        .rows = tokens,
+        .fan = 1,
+    };
+    LLMK_TRY(llmk_grouped_launch(launch, &g, ref));
+    g.x = g.y;
+    g.y = llmk_moe_view(plan->shared_rows, LLMK_F32, tokens, plan->hidden);
+    g.weights = plan->shared_down_weights;
+    g.gate = NULL;
+    return llmk_grouped_launch(launch, &g, ref);
+}
+
+static llmk_status run(llmk_launch *launch, const problem *p, bool ref)
+{
+    const llmk_moe_plan *plan = p->plan;
+    const uint64_t tokens = p->x.nrows, pairs = tokens * plan->k;
+    const moe_steps steps = llmk_moe_steps(plan, tokens, p->ids.present, ref);
+    const moe_dispatch dispatch = dispatch_of(p, &steps);
+    const llmk_view weights =
+        p->ids.present ? p->weights : llmk_moe_view(plan->weights, LLMK_F32, tokens, plan->k);
+    llmk_view residual = {0};
+    if (plan->has_shared) {
+        LLMK_TRY(run_shared(launch, p, ref));
+        residual = llmk_moe_view(plan->shared_rows, LLMK_F32, tokens, plan->hidden);
+    }
+    LLMK_TRY(route(launch, p, &steps, &dispatch, ref));
+    grouped_problem g = {
+        .x = p->x,
+        .bias = plan->gate_bias,
+        .y = llmk_moe_view(plan->hidden_rows, plan->inner, pairs, plan->gated.outputs),
+        .source = dispatch.source,
+        .weights = plan->gate_weights,
+        .schedule = plan->sort,
+        .groups = plan->held,
+        .rest = UINT32_MAX,
+        .height = steps.height,
+        .rows = pairs,
+        .fan = plan->k,
+        .gate = &plan->gated,
+    };
+    LLMK_TRY(llmk_grouped_launch(launch, &g, ref));
+    g.x = g.y;
+    g.bias = plan->down_bias;
+    g.weights = plan->down_weights;
+    g.gate = NULL;
+    if (steps.combine) {
+        g.y = p->y;
+        const grouped_combine combine = {weights, residual, plan->shared_logit};
+        return llmk_grouped_launch_combine(launch, &g, &combine);
+    }
+    g.y = llmk_moe_view(plan->rows, LLMK_F32, pairs, plan->hidden);
+    g.source = (llmk_view){0};
+    LLMK_TRY(llmk_grouped_launch(launch, &g, ref));
+    const moe_combine combine = {.x = g.y,
+                                 .inverse = dispatch.inverse,
+                                 .weights = weights,
+                                 .residual = residual,
+                                 .y = p->y,
+                                 .residual_logit = plan->shared_logit};
+    return llmk_moe_launch_combine(launch, &combine, ref);
+}
+
+/* ---- Variants ---- */
+
+static bool portable_supports(llmk_context *ctx, const void *problem_, llmk_reason *why)
+{
+    const problem *p = problem_;
+    const llmk_moe_plan *plan = p->plan;
+    if (ctx->caps.max_work_group < 128)
+        return llmk_no(why, "work-groups of 128 items are too large for the device");
+    const llmk_weights *weights[] = {plan->gate_weights,    plan->gated.up,
+                                     plan->down_weights,    plan->shared_gate_weights,
+                                     plan->shared_gated.up, plan->shared_down_weights};
+    for (size_t i = 0; i < LLMK_COUNT(weights); i++)
+        if (weights[i] && !llmk_grouped_reads(weights[i], why))
+            return false;
+    return llmk_unit_rows((const llmk_view *[]){&p->x, &p->y, &plan->gate, &plan->shared_router},
+                          (const char *[]){"x", "y", "gate", "shared_router"}, 4, why);
+}
+
+static llmk_status portable_launch(llmk_launch *launch, const void *problem_)
+{
+    return run(launch, problem_, false);
+}
+
+static bool ref_supports(llmk_context *ctx, const void *problem_, llmk_reason *why)
+{
+    (void)ctx, (void)problem_, (void)why;
+    return true;
+}
+
+static llmk_status ref_launch(llmk_launch *launch, const void *problem_)
+{
+    return run(launch, problem_, true);
+}
+
+static const llmk_variant variants[] = {
+    {"portable", portable_supports, portable_launch},
+    {"ref", ref_supports, ref_launch},
+};
+
+/* ---- Self-test ---- */
+
+enum { EXPERTS = 4, CHOSEN = 2, FEW = 5, MANY = 40 };
+
+static double activated(const grouped_gate *g, double gate, double up)
+{
+    const double limit = (double)g->limit;
+    switch (g->activation) {
+    case LLMK_GELU_ERF:
+        return gate / 2 * erfc(-gate / sqrt(2)) * up;
+    case LLMK_GELU_TANH:
+        return gate / 2 * (1 + tanh(0.79788456080286536 * (gate + 0.044715 * pow(gate, 3)))) * up;
+    case LLMK_RELU2:
+        return gate > 0 ? gate * gate * up : 0;
+    case LLMK_SWIGLU_CLAMPED:
+        gate = fmin(gate, limit);
+        return gate / (1 + exp(-(double)g->alpha * gate)) * (fmax(-limit, fmin(up, limit)) + 1);
+    default:
+        return gate / (1 + exp(-gate)) * up;
+    }
+}
+
+typedef struct layer {
+    const double *gate, *up, *down; /* up: NULL where the gate has both */
+    uint64_t hidden, outputs;
+} layer;
+
+static double dot(const float *x, const double *w, uint64_t count)
+{
+    double sum = 0;
+    for (uint64_t i = 0; i < count; i++)
+        sum += (double)x[i] * w[i];
+    return sum;
+}
+
+/* Adds weight times the expert's output to y; returns the largest sum of magnitudes. */
+static double add_expert(const layer *l, const grouped_gate *g, const float *x, uint64_t e,
+                         double weight, double *h, double *y)
+{
+    const uint64_t n = l->up ? l->outputs : 2 * l->outputs;
+    double largest = 0;
+    for (uint64_t f = 0; f < l->outputs; f++) {
+        const uint64_t row = e * n + f * g->step;
+        h[f] = activated(
+            g, dot(x, l->gate + row * l->hidden, l->hidden),
+            dot(x, (l->up ? l->up : l->gate) + (row + g->up_first) * l->hidden, l->hidden));
+    }
+    for (uint64_t c = 0; c < l->hidden; c++) {
+        double magnitude = 0;
+        for (uint64_t f = 0; f < l->outputs; f++) {
+            const double product = weight * h[f] * l->down[(e * l->hidden + c) * l->outputs + f];
+            y[c] += product;
+            magnitude += fabs(product);
+        }
+        largest = fmax(largest, magnitude);
+    }
+    return largest;
+}
+
+static llmk_status try_tokens(llmk_trial *t, llmk_moe_plan *plan, const layer *l,
+                              const float *router, llmk_dtype y_dtype, uint64_t tokens)
+{
+    const float *x;
+    double logit[EXPERTS], largest = 0;
+    llmk_moe_forward_args a = LLMK_INIT(llmk_moe_forward_args);
+    grouped_gate gate = plan->gated;
+    gate.up_first = l->up ? 0 : gate.step == 2 ? 1 : (uint32_t)l->outputs;
+    a.plan = plan;
+    a.x = llmk_trial_input(t, plan->x_dtype, tokens, l->hidden, 1, 1.0f, &x);
+    a.y = llmk_trial_output(t, y_dtype, tokens, l->hidden);
+    double *y = llmk_trial_doubles(t, tokens * l->hidden), *h = llmk_trial_doubles(t, l->outputs);
+    if (t->status != LLMK_OK)
+        return t->status;
+    for (uint64_t i = 0; i < tokens; i++) {
+        const float *row = x + i * l->hidden;
+        size_t best = 0, second = 1;
+        for (size_t e = 0; e < EXPERTS; e++) {
+            logit[e] = 0;
+            for (uint64_t c = 0; c < l->hidden; c++)
+                logit[e] += (double)row[c] * router[e * l->hidden + c];
+            if (e > 0 && logit[e] > logit[best]) {
+                second = best;
+                best = e;
+            } else if (e > 1 && logit[e] > logit[second]) {
+                second = e;
+            }
+        }
+        const double weight = 1 / (1 + exp(logit[second] - logit[best]));
+        double *out = y + i * l->hidden;
+        largest = fmax(largest, add_expert(l, &gate, row, best, weight, h, out) +
+                                    add_expert(l, &gate, row, second, 1 - weight, h, out));
+    }
+    const double inner = plan->inner == LLMK_F32 ? 0 : plan->inner == LLMK_F16 ? 1e-3 : 8e-3;
+    llmk_trial_run(t, &a);
+    llmk_trial_compare(t, "y", &a.y, y, 0, largest * (inner + 1e-4));
+    return t->status;
+}
+
+static llmk_status self_test(llmk_trial *t, const void *problem_)
+{
+    const problem *p = problem_;
+    const llmk_moe_plan *like = p->plan;
+    const bool split = like->gate_weights != like->gated.up;
+    llmk_weights *gate = NULL, *up = NULL, *down = NULL;
+    llmk_moe_plan *plan = NULL;
+    double *wg = NULL, *wu = NULL, *wd = NULL;
+    const float *router = NULL;
+    const uint64_t hidden = llmk_linear_trial_depth(like->gate_weights);
+    const uint64_t outputs = llmk_linear_trial_depth(like->down_weights);
+    llmk_moe_desc d = LLMK_INIT(llmk_moe_desc);
+    llmk_status status = llmk_linear_trial_weights(t, like->gate_weights, EXPERTS,
+                                                   split ? outputs : 2 * outputs, &wg, &gate);
+    if (status == LLMK_OK && split)
+        status = llmk_linear_trial_weights(t, like->gate_weights, EXPERTS, outputs, &wu, &up);
+    if (status == LLMK_OK)
+        status = llmk_linear_trial_weights(t, like->down_weights, EXPERTS, hidden, &wd, &down);
+    if (status == LLMK_OK) {
+        const bool clamped = like->gated.activation == LLMK_SWIGLU_CLAMPED;
+        d.x_dtype = like->x_dtype;
+        d.inner = like->inner;
+        d.experts_a_token = CHOSEN;
+        d.score = LLMK_MOE_TOPK_SOFTMAX;
+        d.gate = llmk_trial_input(t, LLMK_F32, EXPERTS, hidden, 2, 0.3f, &router);
+        d.activation = like->gated.activation;
+        d.layout = split                   ? LLMK_GATE_SPLIT
+                   : like->gated.step == 2 ? LLMK_GATE_INTERLEAVED
+                                           : LLMK_GATE_PACKED;
+        d.limit = clamped ? like->gated.limit : 0;
+        d.alpha = clamped ? like->gated.alpha : 0;
+        d.gate_weights = gate;
+        d.up_weights = up;
+        d.down_weights = down;
+        status = t->status;
+    }
+    if (status == LLMK_OK)
+        status = llmk_moe_plan_create(t->ctx, &d, MANY, &plan);
+    const layer l = {wg, wu, wd, hidden, outputs};
+    if (status == LLMK_OK)
+        status = try_tokens(t, plan, &l, router, p->y.dtype, FEW);
+    if (status == LLMK_OK)
+        status = try_tokens(t, plan, &l, router, p->y.dtype, MANY);
+    llmk_moe_plan_free(plan);
+    llmk_weights_free(gate);
+    llmk_weights_free(up);
+    llmk_weights_free(down);
+    return status;
+}
+
+const llmk_operator llmk_operator_moe_forward = {
+    .id = LLMK_OP_MOE_FORWARD,
+    .name = "moe_forward",
+    .problem_size = sizeof(problem),
+    .check = check,
+    .is_empty = is_empty,
+    .variants = variants,
+    .variant_count = LLMK_COUNT(variants),
+    .key = key,
+    .self_test = self_test,
+    .workspace = workspace,
+};
+_Static_assert(sizeof(problem) <= LLMK_PROBLEM_SIZE, "raise LLMK_PROBLEM_SIZE");
+
+llmk_status llmk_moe_forward(llmk_context *ctx, cl_command_queue queue,
+                             const llmk_moe_forward_args *args, const llmk_events *events)
+{
+    return llmk_operate(&llmk_operator_moe_forward, ctx, queue, args, events);
+}

@@ -1,0 +1,45 @@
+/* moe_plan.h - a mixture-of-experts layer made ready: what llmk_moe_forward runs on. */
+#ifndef LLMK_MOE_PLAN_H
+#define LLMK_MOE_PLAN_H
+
+#include "ops/grouped.h"
+
+/* Memory of ours, or a retained buffer of the caller's. */
+#define MOE_PLAN_BUFFERS 20
+
+struct llmk_moe_plan {
+    llmk_context *ctx;
+    uint64_t max_tokens;
+    llmk_dtype x_dtype, inner;
+    uint32_t k, id_end, held; /* experts a token; that ids are less than; held here */
+    uint64_t hidden;          /* H */
+    bool routes;
+    moe_routing routing;
+    llmk_view gate, router_bias, correction, map;
+    const llmk_weights *gate_weights, *down_weights;
+    llmk_view gate_bias, down_bias;
+    grouped_gate gated;
+
+    bool has_shared;
+    const llmk_weights *shared_gate_weights, *shared_down_weights;
+    grouped_gate shared_gated;
+    llmk_view shared_router;
+
+    /* Scratch. sort: a schedule, then source and inverse, max_tokens * k each. */
+    cl_mem logits, ids, weights, sort, hidden_rows, rows, shared_hidden, shared_rows, shared_logit;
+    llmk_workspace *use; /* of no bytes: who is using the plan */
+    cl_mem buffers[MOE_PLAN_BUFFERS];
+    size_t buffer_count;
+};
+
+/* What a call does, and in how many kernels. */
+typedef struct moe_steps {
+    bool select_dispatch; /* routing and dispatch in one kernel after the logits */
+    bool combine;         /* the down product adds up */
+    uint32_t height;      /* of tiles */
+    uint32_t kernels;
+} moe_steps;
+
+moe_steps llmk_moe_steps(const llmk_moe_plan *plan, uint64_t tokens, bool given, bool ref);
+
+#endif
