@@ -31,9 +31,9 @@ OUTPUTS = {
     "gfx942": ["gfx942.hsaco"],
 }
 GROUPS = {"all": ["spirv", "sm_80", "gfx942"]}
-# The lowest PTX version that has what the kernels need (7.4: ld with L1::no_allocate), because drivers
-# refuse versions newer than they are.
-PTX_VERSION = {"sm_80": "ptx74", "sm_90a": "ptx80"}
+# The lowest PTX version that has what the kernels need (7.4: ld with L1::no_allocate; 8.3:
+# tensormap.replace), because drivers refuse versions newer than they are.
+PTX_VERSION = {"sm_80": "ptx74", "sm_90a": "ptx83"}
 
 
 def fail(message):

@@ -29,17 +29,21 @@
 
 enum { f32_chunk = 8, f16_chunk = 8, bf16_chunk = 8 };
 enum { s8_chunk = 16, u4_chunk = 32, q4_k_chunk = 32, q6_k_chunk = 16 };
+enum { s8_nv_chunk = 8, u4_nv_chunk = 8 }; // what of a row lies together
 enum { f32_scaled = 0, f16_scaled = 0, bf16_scaled = 0 };
 enum { s8_scaled = 1, u4_scaled = 1, q4_k_scaled = 1, q6_k_scaled = 1 };
+enum { s8_nv_scaled = 1, u4_nv_scaled = 1 };
 
 typedef float8 f32_packed;
 typedef uint4 f16_packed, bf16_packed, s8_packed, u4_packed, q4_k_packed;
+typedef uint2 s8_nv_packed;
+typedef uint u4_nv_packed;
 typedef uint3 q6_k_packed; // two words of low bits, one of high ones
 
 #define LLMK_DEFINE_LOAD_CHUNK(T)                                                                  \
-    static inline T##_packed T##_load_chunk(global const uchar *row, uint c)                       \
+    INLINE T##_packed T##_load_chunk(const linear_t a, uint n, uint c)                             \
     {                                                                                              \
-        return ((global const T##_packed *)row)[c];                                                \
+        return ((global const T##_packed *)(a.data + n * a.pitch))[c];                             \
     }
 LLMK_DEFINE_LOAD_CHUNK(f32)
 LLMK_DEFINE_LOAD_CHUNK(f16)
@@ -47,10 +51,19 @@ LLMK_DEFINE_LOAD_CHUNK(bf16)
 LLMK_DEFINE_LOAD_CHUNK(s8)
 LLMK_DEFINE_LOAD_CHUNK(u4)
 LLMK_DEFINE_LOAD_CHUNK(q4_k)
-static inline uint3 q6_k_load_chunk(global const uchar *row, uint c)
+INLINE uint3 q6_k_load_chunk(const linear_t a, uint n, uint c)
 {
-    row += c / 4 * 48;
+    global const uchar *row = a.data + n * a.pitch + c / 4 * 48;
     return (uint3)(((global const uint2 *)row)[c % 4], ((global const uint *)row)[8 + c % 4]);
+}
+
+INLINE uint2 s8_nv_load_chunk(const linear_t a, uint n, uint c)
+{
+    return s8_nv_codes8(a, n, c * 8);
+}
+INLINE uint u4_nv_load_chunk(const linear_t a, uint n, uint c)
+{
+    return u4_nv_codes8(a, n, c * 8);
 }
 
 // Scales and zeros of layouts that have none, or the matrix one for all.
@@ -62,8 +75,6 @@ static inline float q6_k_zero_at(const linear_t a, uint n, uint g) { return a.ze
 #define f32_scale_at  scale_at
 #define f16_scale_at  scale_at
 #define bf16_scale_at scale_at
-#define s8_scale_at   scale_at
-#define u4_scale_at   scale_at
 
 static inline float8 f32_unpack8(float8 v, float zero)
 {
@@ -117,6 +128,23 @@ static inline float8 u4_unpack8(uint4 v, float zero)
 static inline uint4 u4_advance(uint4 v)
 {
     return v.yzwx;
+}
+
+static inline float8 s8_nv_unpack8(uint2 v, float zero)
+{
+    return convert_float8(convert_int8(as_char8(v))) - zero;
+}
+static inline uint2 s8_nv_advance(uint2 v)
+{
+    return v;
+}
+static inline float8 u4_nv_unpack8(uint v, float zero)
+{
+    return (float8)(u4_unpack4(v, zero), u4_unpack4(v >> 16, zero));
+}
+static inline uint u4_nv_advance(uint v)
+{
+    return v;
 }
 
 static inline float8 q4_k_unpack8(uint4 v, float zero)
@@ -190,7 +218,7 @@ INLINE void add_chunk(const linear_t a, const uint *n, const ulong *x_row, uint 
     packed(W) w[4];
 #pragma unroll
     for (uint r = 0; r < 4; r++)
-        w[r] = load_chunk(W)(a.data + n[r] * a.pitch, c);
+        w[r] = load_chunk(W)(a, n[r], c);
 
     const uint k = c * CHUNK(W);
     const uint g = SCALED(W) ? group_at(a, k) : 0;

@@ -14,7 +14,7 @@
 
 #include "common/async_copy.clh"
 #include "common/fragment.clh"
-#include "linear/linear_common.clh"
+#include "linear/linear_finish.clh"
 
 #define ITEMS    (WAVES_M * WAVES_N * FRAGMENT_WAVE)
 #define WAVE_M   (FRAGMENTS_M * FRAGMENT_SIZE)
@@ -60,15 +60,6 @@ static inline copies_t copies_of(const linear_t a, ulong row, uint column)
     for (uint i = 0; i < W_COPIES; i++)
         c.w[i] = min((item + i * ITEMS) / CHUNKS, a.n - 1 - column) * (uint)(a.pitch / 16);
     return c;
-}
-
-// Elements k ... k+7 of a row of x; 0 beyond the end.
-static inline uint4 gather(const linear_t a, global const ushort *row, uint k)
-{
-#define X_AT(i) (k + (i) < a.k ? (uint)row[(k + (i)) * a.x_rows.inner] : 0u)
-    return (uint4)(X_AT(0) | X_AT(1) << 16, X_AT(2) | X_AT(3) << 16, X_AT(4) | X_AT(5) << 16,
-                   X_AT(6) | X_AT(7) << 16);
-#undef X_AT
 }
 
 static inline void fetch(const linear_t a, copies_t *c, uint tile, local uint4 *stage)
@@ -133,53 +124,6 @@ static inline void multiply_step(fragment_unit unit, fragment_acc acc[FRAGMENTS_
         for (uint j = 0; j < FRAGMENTS_N; j++)
             fragment_multiply_add(unit, &acc[i][j], o->x[i], o->w[j]);
     }
-}
-
-// Whether eight elements may be read or written at once.
-static inline bool is_vector(global const void *p, uint type, ulong i, ulong inner)
-{
-    return inner == 1 && ((size_t)p + i * (type == DT_F32 ? 4 : 2)) % 16 == 0;
-}
-
-// finish() for eight columns, whose sums lie in local memory.
-static inline void finish8(const linear_t a, ulong row, uint column, local const float *sums)
-{
-    const ulong c = (ulong)a.first + column;
-    const ulong y_at = row_begin(a.y_rows, row) + c;
-    const ulong bias_at = a.bias_rows.offset + c;
-    const ulong residual_at = row_begin(a.residual_rows, row) + c;
-    if (column + 8 <= a.n && is_vector(a.y, a.y_type, y_at, a.y_rows.inner) &&
-        (!a.bias || is_vector(a.bias, a.bias_type, bias_at, a.bias_rows.inner)) &&
-        (!a.residual ||
-         is_vector(a.residual, a.residual_type, residual_at, a.residual_rows.inner))) {
-        float8 sum = (float8)(((local const float4 *)sums)[0], ((local const float4 *)sums)[1]);
-        if (a.bias)
-            sum += load8_any(a.bias, a.bias_type, bias_at);
-        if (a.residual)
-            sum += load8_any(a.residual, a.residual_type, residual_at);
-        if (a.y_type == DT_F32)
-            f32_store8((global float *)a.y, y_at, sum);
-        else if (a.y_type == DT_F16)
-            f16_store8((global ushort *)a.y, y_at, sum);
-        else
-            bf16_store8((global ushort *)a.y, y_at, sum);
-    } else {
-        _Pragma("unroll 1")
-        for (uint i = 0; i < 8 && column + i < a.n; i++)
-            finish(a, row, column + i, sums[i]);
-    }
-}
-
-// The tile of this work-group, as (column, row). Groups start in the order of their ids: bands of
-// BAND rows, column by column, make those that run together share rows of x and of W in the cache.
-#define BAND 16
-static inline ulong2 tile_of(void)
-{
-    const ulong rows = get_num_groups(1), columns = get_num_groups(0);
-    const ulong id = get_group_id(1) * columns + get_group_id(0);
-    const ulong first = id / (BAND * columns) * BAND, within = id % (BAND * columns);
-    const ulong height = min(rows - first, (ulong)BAND);
-    return (ulong2)(within / height, first + within % height);
 }
 
 kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void linear_tiled(LINEAR_PARAMETERS)

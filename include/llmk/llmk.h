@@ -144,8 +144,9 @@ typedef enum llmk_status {
 /* The name of a status, "LLMK_INVALID_SHAPE"; a fixed string for unknown values. Never NULL. */
 LLMK_API const char *llmk_status_string(llmk_status status);
 
-/* The sentence that explains the last error of this thread; "" before the first. Never NULL; valid
- * until this thread's next llmk call. Build failures carry the driver's log. */
+/* The sentence that explains why this thread's last call failed, valid until its next llmk call.
+ * After a call that succeeded it says nothing of use: what the library tried in vain on the way may
+ * be in it. Never NULL. Build failures carry the driver's log. */
 LLMK_API const char *llmk_error_message(void);
 
 /* The version of the library in use, LLMK_VERSION_MAJOR * 1000000 + MINOR * 1000 + PATCH. */
@@ -764,6 +765,12 @@ LLMK_API llmk_status llmk_weights_get_info(const llmk_weights *weights, llmk_wei
  * Linear layers
  * --------------------------------------------------------------------------------------------- */
 
+/* A row of y has the same bits whatever M is and whatever the other rows are, for the same weights
+ * and x of the same type, strides and alignment: one variant and one order of summation serve every
+ * M. Without it kernels are chosen by M; results then are the same from call to call, but not from
+ * one M to another. What it costs is in docs/numerics-linear.md. */
+#define LLMK_LINEAR_BATCH_INVARIANT UINT32_C(1)
+
 /*     y[m, n] = sum_k x[m, k] W[n, k] + bias[n] + residual[m, n]
  *
  * accumulated in f32 and rounded once. Leading dimensions of x are folded into M. */
@@ -774,7 +781,7 @@ typedef struct llmk_linear_args {
     llmk_tensor bias;     /* [N], any of the three; absent: 0 */
     llmk_tensor residual; /* [..., N], any of the three; absent: 0 */
     llmk_tensor y;        /* out: [..., N], any of the three. In place over residual allowed */
-    uint32_t flags;       /* none yet: 0 */
+    uint32_t flags;       /* LLMK_LINEAR_* */
 } llmk_linear_args;
 
 /* Errors: as llmk_rmsnorm. */

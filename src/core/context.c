@@ -130,6 +130,7 @@ static llmk_status create(const llmk_context_options *given, bool is_trial, llmk
     atomic_init(&ctx->subgroup_size, -1);
     atomic_init(&ctx->fp16, -1);
     atomic_init(&ctx->inline_ptx, -1);
+    atomic_init(&ctx->wgmma, -1);
     pthread_mutex_init(&ctx->trial_lock, NULL);
     pthread_mutex_init(&ctx->profiler_lock, NULL);
     llmk_log_init(&ctx->log, &options);

@@ -136,6 +136,7 @@ struct llmk_context {
     bool is_trial;
     /* Results of the probes: -1 not probed yet. */
     atomic_int subgroup_size, fp16, inline_ptx;
+    atomic_int wgmma; /* llmk_linear_nv90_supports: whether there are images; -1 not looked yet */
     llmk_times times;
     pthread_mutex_t profiler_lock;
     llmk_profile_callback profiler;
@@ -186,6 +187,14 @@ uint64_t llmk_sources_hash(void);
  * driver, the library and everything that the kernels are made from. False where LLMK_KERNEL_PATH
  * replaces the kernels: then nothing is kept. */
 bool llmk_finding_key(const llmk_context *ctx, const char *what, char *key, size_t size);
+
+/* ---- What was found in earlier runs (findings.c) ---- */
+
+/* Whether `what` is known, and to be believed: then `*text`, to be freed, is what goes with it. */
+bool llmk_finding_recall(llmk_context *ctx, const char *what, long *value, char **text);
+/* failed: of the moment, perhaps. */
+void llmk_finding_keep(llmk_context *ctx, const char *what, long value, bool failed,
+                       const char *text);
 
 /* ---- Programs and kernels (program.c) ---- */
 

@@ -205,6 +205,13 @@ llmk_status llmk_images_of(const llmk_context *ctx, const char *file, const char
     return *count > 0 ? LLMK_OK : nothing_left(ctx, file, defines, device_takes);
 }
 
+bool llmk_image_comes_first(const llmk_context *ctx, const char *file, const char *defines)
+{
+    llmk_image images[LLMK_MAX_IMAGES];
+    size_t count;
+    return llmk_images_of(ctx, file, defines, images, &count) == LLMK_OK && images[0].file;
+}
+
 /* ---- Contents ---- */
 
 llmk_status llmk_image_unpack(const llmk_image *image, unsigned char **data, size_t *size)

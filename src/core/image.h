@@ -31,6 +31,9 @@ bool llmk_image_word(const char *word);
 llmk_status llmk_images_of(const llmk_context *ctx, const char *file, const char *defines,
                            llmk_image images[LLMK_MAX_IMAGES], size_t *count);
 
+/* Whether the first to try is not the source. */
+bool llmk_image_comes_first(const llmk_context *ctx, const char *file, const char *defines);
+
 /* Decompresses into a malloc'ed block with a NUL byte behind it. */
 llmk_status llmk_image_unpack(const llmk_image *image, unsigned char **data, size_t *size);
 

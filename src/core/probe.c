@@ -18,15 +18,15 @@
  * lost device): then it holds for this context only and is not kept on disk. */
 typedef struct answer {
     int value;
-    bool certain;
+    bool certain, ran; /* ran: a kernel was asked, not only the driver */
 } answer;
 
-static const answer no = {0, true};
+static const answer no = {0, true, false};
 
 /* Runs kernel `name` on one work-group of `items`; out[] gets its results. A kernel that does not
  * build is a certain "no". */
 static bool run(llmk_context *trial, const char *defines, const char *name, size_t items,
-                uint32_t *out, size_t count, bool *certain)
+                uint32_t *out, size_t count, answer *found)
 {
     cl_int err;
     cl_mem buffer = clCreateBuffer(trial->cl, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR,
@@ -55,7 +55,8 @@ static bool run(llmk_context *trial, const char *defines, const char *name, size
     }
     if (buffer)
         clReleaseMemObject(buffer);
-    *certain = status == LLMK_OK || status == LLMK_BUILD_FAILED;
+    found->certain = status == LLMK_OK || status == LLMK_BUILD_FAILED;
+    found->ran = true;
     return status == LLMK_OK;
 }
 
@@ -76,7 +77,7 @@ static answer find_subgroup_size(llmk_context *trial)
     answer found = no;
     memset(&seen, 0xff, sizeof seen);
     if (!run(trial, "-DPROBE_SUBGROUP", "probe_subgroup", MAX_SUBGROUP, (uint32_t *)&seen,
-             sizeof seen / sizeof(uint32_t), &found.certain))
+             sizeof seen / sizeof(uint32_t), &found))
         return found;
     const uint32_t size = seen.size[0];
     if (size < 1 || size > MAX_SUBGROUP || MAX_SUBGROUP % size != 0)
@@ -98,7 +99,7 @@ static answer find_fp16(llmk_context *trial)
         return no;
     uint32_t bits[1] = {0xffffffffu};
     answer found = no;
-    found.value = run(trial, "-DPROBE_FP16", "probe_fp16", 1, bits, 1, &found.certain) &&
+    found.value = run(trial, "-DPROBE_FP16", "probe_fp16", 1, bits, 1, &found) &&
                   bits[0] == 0x4200; /* 1 + 2 */
     return found;
 }
@@ -110,8 +111,7 @@ static answer find_inline_ptx(llmk_context *trial)
     uint32_t sums[32];
     answer found = no;
     memset(sums, 0xff, sizeof sums);
-    if (!run(trial, "-DPROBE_PTX", "probe_ptx", LLMK_COUNT(sums), sums, LLMK_COUNT(sums),
-             &found.certain))
+    if (!run(trial, "-DPROBE_PTX", "probe_ptx", LLMK_COUNT(sums), sums, LLMK_COUNT(sums), &found))
         return found;
     for (size_t i = 0; i < LLMK_COUNT(sums); i++)
         if (sums[i] != (i ^ 1)) /* a butterfly shuffle of the lane ids */
@@ -120,16 +120,15 @@ static answer find_inline_ptx(llmk_context *trial)
     return found;
 }
 
-/* From disk: digits and nothing else, within reason; -1 where it is not there or makes no sense. */
-static int recall(llmk_context *ctx, const char *key)
+/* -1 where it is not known or makes no sense. */
+static int recall(llmk_context *ctx, const char *what)
 {
-    size_t size = 0;
-    char *text = llmk_cache_get(ctx->cache, key, &size);
-    char *end = text;
-    const long value = text && text[0] >= '0' && text[0] <= '9' ? strtol(text, &end, 10) : -1;
-    const bool sane = text && end == text + size && value >= 0 && value <= MAX_SUBGROUP;
+    long value;
+    char *text;
+    if (!llmk_finding_recall(ctx, what, &value, &text))
+        return -1;
     free(text);
-    return sane ? (int)value : -1;
+    return value >= 0 && value <= MAX_SUBGROUP ? (int)value : -1;
 }
 
 static int probe(llmk_context *ctx, atomic_int *result, const char *name,
@@ -142,23 +141,20 @@ static int probe(llmk_context *ctx, atomic_int *result, const char *name,
     if (ctx->is_trial) /* called from a self-test, under the lock of the context it serves */
         found = find(ctx);
     else {
-        char key[1024];
         char what[64];
         snprintf(what, sizeof what, "probe %s", name);
-        const bool kept = llmk_finding_key(ctx, what, key, sizeof key);
-        found.value = kept ? recall(ctx, key) : -1;
+        found.value = recall(ctx, what);
         if (found.value < 0) {
             llmk_context *trial;
             pthread_mutex_lock(&ctx->trial_lock);
             const uint64_t start = llmk_now();
             llmk_fail(LLMK_OK, "the answer of the kernel");
-            found = llmk_context_trial(ctx, &trial) == LLMK_OK ? find(trial) : (answer){0, false};
+            found = llmk_context_trial(ctx, &trial) == LLMK_OK ? find(trial)
+                                                               : (answer){0, false, false};
             llmk_times_add(&ctx->times, LLMK_PHASE_PROBE, start);
             pthread_mutex_unlock(&ctx->trial_lock);
-            char digits[16];
-            const int n = snprintf(digits, sizeof digits, "%d", found.value);
-            if (kept && found.certain)
-                llmk_cache_put(ctx->cache, key, digits, (size_t)n);
+            if (found.certain)
+                llmk_finding_keep(ctx, what, found.value, found.ran && found.value == 0, "");
             llmk_log_write(&ctx->log, LLMK_LOG_DEBUG, "probe %s: %d (%s)", name, found.value,
                            llmk_error_message());
         }

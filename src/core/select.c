@@ -193,33 +193,23 @@ static const verdict *remember(llmk_verdicts *verdicts, const char *key, llmk_st
     return v;
 }
 
-/* On disk: the status as a number, a space, the reason. */
-static const verdict *recall_from_disk(llmk_context *ctx, const char *key)
+static const verdict *recall_from_disk(llmk_context *ctx, const llmk_operator *op,
+                                       const llmk_variant *variant, const char *key)
 {
-    char name[1024];
-    size_t size = 0;
-    if (!llmk_finding_key(ctx, key, name, sizeof name))
-        return NULL;
-    char *text = llmk_cache_get(ctx->cache, name, &size);
-    if (!text)
-        return NULL;
-    char *reason = NULL;
-    const long status = strtol(text, &reason, 10);
+    long status;
+    char *reason;
     const verdict *v = NULL;
-    if (reason != text && *reason == ' ' &&
-        (status == LLMK_OK || status == LLMK_BUILD_FAILED || status == LLMK_SELFTEST_FAILED))
-        v = remember(ctx->verdicts, key, (llmk_status)status, reason + 1);
-    free(text);
+    if (!llmk_finding_recall(ctx, key, &status, &reason))
+        return NULL;
+    if (status == LLMK_BUILD_FAILED || status == LLMK_SELFTEST_FAILED)
+        llmk_log_write(&ctx->log, LLMK_LOG_WARN,
+                       "%s:%s (%s) is not used, as in earlier runs (tried again after a day, or "
+                       "without %s): %s",
+                       op->name, variant->name, key, llmk_cache_dir(ctx->cache), reason);
+    if (status == LLMK_OK || status == LLMK_BUILD_FAILED || status == LLMK_SELFTEST_FAILED)
+        v = remember(ctx->verdicts, key, (llmk_status)status, reason);
+    free(reason);
     return v;
-}
-
-static void write_to_disk(llmk_context *ctx, const verdict *v)
-{
-    char name[1024], text[2048];
-    if (!llmk_finding_key(ctx, v->key, name, sizeof name))
-        return;
-    const int n = snprintf(text, sizeof text, "%d %s", (int)v->status, v->reason);
-    llmk_cache_put(ctx->cache, name, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
 }
 
 /* Runs the trial; hold ctx->trial_lock. NULL, with `*failure` and the error text set, where it says
@@ -247,7 +237,7 @@ static const verdict *try_variant(llmk_context *ctx, const llmk_operator *op,
                        variant->name, key, reason);
     const verdict *v = remember(ctx->verdicts, key, status, reason);
     if (v && keep)
-        write_to_disk(ctx, v);
+        llmk_finding_keep(ctx, key, status, status != LLMK_OK, reason);
     if (!v)
         *failure = llmk_fail(LLMK_OUT_OF_MEMORY, "out of memory for a verdict");
     return v;
@@ -270,7 +260,7 @@ static const verdict *verdict_of(llmk_context *ctx, const llmk_operator *op,
     pthread_mutex_lock(&ctx->trial_lock);
     v = recall(ctx->verdicts, key); /* another thread may have tried meanwhile */
     if (!v)
-        v = recall_from_disk(ctx, key);
+        v = recall_from_disk(ctx, op, variant, key);
     if (!v)
         v = try_variant(ctx, op, variant, problem, key, failure);
     pthread_mutex_unlock(&ctx->trial_lock);
@@ -328,8 +318,10 @@ static llmk_status choose(llmk_context *ctx, const llmk_operator *op, const void
     }
     if (*chosen)
         return LLMK_OK;
-    return llmk_fail(failure, "%s: no variant%s%s serves this call: %s", op->name,
-                     forced ? " but the forced " : "", forced ? forced->name : "", reasons);
+    if (forced)
+        return llmk_fail(failure, "%s: the forced variant does not serve this call: %s", op->name,
+                         reasons);
+    return llmk_fail(failure, "%s: no variant serves this call: %s", op->name, reasons);
 }
 
 /* ---- Calls ---- */

@@ -9,7 +9,7 @@
 
 #include "core/core.h"
 
-/* Numbered as in cl/linear/linear_ref.cl. Device classes to come continue from 16 on. */
+/* Numbered as in cl/linear/linear_ref.cl; those of device classes from 16 on. */
 typedef enum llmk_layout {
     LLMK_LAYOUT_F32_PORTABLE = 1,
     LLMK_LAYOUT_F16_PORTABLE = 2,
@@ -17,7 +17,9 @@ typedef enum llmk_layout {
     LLMK_LAYOUT_S8_PORTABLE = 4,
     LLMK_LAYOUT_U4_PORTABLE = 5,
     LLMK_LAYOUT_Q6_K_PORTABLE = 6,
-    LLMK_LAYOUT_Q4_K_PORTABLE = 7 /* codes as in u4 */
+    LLMK_LAYOUT_Q4_K_PORTABLE = 7, /* codes as in u4 */
+    LLMK_LAYOUT_U4_NV = 16,        /* operands of mma.sync, as are the next */
+    LLMK_LAYOUT_S8_NV = 17
 } llmk_layout;
 
 #define LLMK_LAYOUT_BIT(layout) (1u << (layout))
@@ -27,6 +29,13 @@ typedef enum llmk_layout {
      LLMK_LAYOUT_BIT(LLMK_LAYOUT_U4_PORTABLE) | LLMK_LAYOUTS_K_QUANTS)
 #define LLMK_LAYOUTS_K_QUANTS                                                                      \
     (LLMK_LAYOUT_BIT(LLMK_LAYOUT_Q4_K_PORTABLE) | LLMK_LAYOUT_BIT(LLMK_LAYOUT_Q6_K_PORTABLE))
+
+#define LLMK_LAYOUTS_NV (LLMK_LAYOUT_BIT(LLMK_LAYOUT_U4_NV) | LLMK_LAYOUT_BIT(LLMK_LAYOUT_S8_NV))
+
+static inline bool llmk_layout_is_u4(llmk_layout layout)
+{
+    return layout == LLMK_LAYOUT_U4_PORTABLE || layout == LLMK_LAYOUT_U4_NV;
+}
 
 /* "u4-affine/portable". */
 const char *llmk_layout_name(llmk_layout layout);
@@ -63,14 +72,30 @@ struct llmk_weights {
     cl_mem order;        /* act-order: u32 [experts, depth], the column of x of each; else NULL */
     uint64_t order_hash; /* of the orders' columns; 0 without */
     uint32_t group_size, groups;
-    uint64_t pitch, scale_pitch, zero_pitch; /* bytes of a row's data, scales and zeros */
+    uint32_t block; /* rows that lie together: 1; 16 in layouts of matrix units */
+    uint64_t pitch, scale_pitch, zero_pitch; /* bytes of a block's data, scales and zeros */
     uint64_t device_bytes;
     size_t segment_count;
     llmk_segment segments[];
 };
 
-/* llmk_weights_create with no buffer larger than max_buffer bytes. */
-llmk_status llmk_weights_create_split(llmk_context *ctx, const llmk_weights_desc *desc,
-                                      uint64_t max_buffer, llmk_weights **out);
+/* Which layouts weights get. What a class has none for stays portable: formats, and groups that its
+ * layout cannot hold. */
+typedef enum llmk_layout_class {
+    LLMK_CLASS_OF_DEVICE = 0, /* the best for the context's device */
+    LLMK_CLASS_PORTABLE,
+    LLMK_CLASS_NV
+} llmk_layout_class;
+
+static inline llmk_layout_class llmk_class_of(llmk_layout layout)
+{
+    return LLMK_LAYOUT_BIT(layout) & LLMK_LAYOUTS_NV ? LLMK_CLASS_NV : LLMK_CLASS_PORTABLE;
+}
+
+/* llmk_weights_create in a given class, with no buffer larger than max_buffer bytes (0: the
+ * device's largest). */
+llmk_status llmk_weights_create_as(llmk_context *ctx, const llmk_weights_desc *desc,
+                                   llmk_layout_class layouts, uint64_t max_buffer,
+                                   llmk_weights **out);
 
 #endif

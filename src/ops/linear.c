@@ -34,7 +34,8 @@ static llmk_status check(llmk_context *ctx, const void *args, bool dry, void *pr
     llmk_check_tensor(&c, "y", &a.y, LLMK_FLOATS, LLMK_OUTPUT, &p->y);
     llmk_check_rows_like(&c, "y", &p->y, "x", &p->x, n);
     llmk_check_in_place(&c, &p->y, &p->residual);
-    llmk_check_flags(&c, a.flags, 0);
+    llmk_check_flags(&c, a.flags, LLMK_LINEAR_BATCH_INVARIANT);
+    p->batch_invariant = a.flags & LLMK_LINEAR_BATCH_INVARIANT;
     return llmk_check_end(&c);
 }
 
@@ -120,20 +121,30 @@ static llmk_status enqueue(llmk_launch *launch, const linear_problem *p, const l
     llmk_arg_u32(&k, p->y.dtype);
     if (r->has_last)
         llmk_arg_u32(&k, r->last);
-    const size_t groups[3] = {(size_t)((segment->rows + r->columns - 1) / r->columns),
-                              (size_t)((rows + r->rows - 1) / r->rows), 1};
+    size_t groups[3] = {(size_t)((segment->rows + r->columns - 1) / r->columns),
+                        (size_t)((rows + r->rows - 1) / r->rows), 1};
+    if (r->groups) {
+        groups[0] = r->groups;
+        groups[1] = 1;
+    }
     return llmk_kernel_enqueue(&k, groups, r->local);
+}
+
+llmk_status llmk_linear_run_segment(llmk_launch *launch, const linear_problem *p,
+                                    const linear_recipe *r, const llmk_segment *segment)
+{
+    const uint64_t step = r->groups ? p->x.nrows : MAX_ROW_GROUPS * r->rows;
+    for (uint64_t row = 0; row < p->x.nrows; row += step) {
+        const uint64_t left = p->x.nrows - row;
+        LLMK_TRY(enqueue(launch, p, r, segment, row, left < step ? left : step));
+    }
+    return LLMK_OK;
 }
 
 llmk_status llmk_linear_run(llmk_launch *launch, const linear_problem *p, const linear_recipe *r)
 {
-    const uint64_t step = MAX_ROW_GROUPS * r->rows;
     for (size_t i = 0; i < p->weights->segment_count; i++)
-        for (uint64_t row = 0; row < p->x.nrows; row += step) {
-            const uint64_t left = p->x.nrows - row;
-            LLMK_TRY(
-                enqueue(launch, p, r, &p->weights->segments[i], row, left < step ? left : step));
-        }
+        LLMK_TRY(llmk_linear_run_segment(launch, p, r, &p->weights->segments[i]));
     return LLMK_OK;
 }
 
@@ -143,7 +154,8 @@ const char *llmk_linear_defines(llmk_dtype x, llmk_layout layout, char text[32])
         [LLMK_LAYOUT_F32_PORTABLE] = "f32",   [LLMK_LAYOUT_F16_PORTABLE] = "f16",
         [LLMK_LAYOUT_BF16_PORTABLE] = "bf16", [LLMK_LAYOUT_S8_PORTABLE] = "s8",
         [LLMK_LAYOUT_U4_PORTABLE] = "u4",     [LLMK_LAYOUT_Q6_K_PORTABLE] = "q6_k",
-        [LLMK_LAYOUT_Q4_K_PORTABLE] = "q4_k",
+        [LLMK_LAYOUT_Q4_K_PORTABLE] = "q4_k", [LLMK_LAYOUT_U4_NV] = "u4_nv",
+        [LLMK_LAYOUT_S8_NV] = "s8_nv",
     };
     llmk_join(text, 32, "-DX=", llmk_dtype_name(x), " -DW=", layouts[layout], NULL);
     return text;
@@ -161,6 +173,13 @@ static bool reads(const linear_problem *p, uint32_t layouts, llmk_reason *why)
     if (layouts & LLMK_LAYOUT_BIT(p->weights->layout))
         return true;
     return llmk_no(why, "does not read the layout %s", llmk_layout_name(p->weights->layout));
+}
+
+bool llmk_linear_may_vary(const linear_problem *p, llmk_reason *why)
+{
+    return !p->batch_invariant ||
+           llmk_no(why, "sums in another order than what serves more rows of x: not for "
+                        "batch-invariant calls");
 }
 
 static bool cpu_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
@@ -195,11 +214,13 @@ static bool gemv_supports(llmk_context *ctx, const void *problem, llmk_reason *w
     const linear_problem *p = problem;
     if (p->x.nrows > GEMV_ROWS)
         return llmk_no(why, "for at most %u rows of x", GEMV_ROWS);
+    if (!llmk_linear_may_vary(p, why))
+        return false;
     const uint32_t chunk = p->weights->layout == LLMK_LAYOUT_U4_PORTABLE ? 32 : 16;
     if (p->weights->groups > 1 && p->weights->group_size % chunk != 0)
         return llmk_no(why, "groups of %u weights cut its chunks of %u", p->weights->group_size,
                        chunk);
-    return reads(p, LLMK_LAYOUTS_PORTABLE, why);
+    return reads(p, LLMK_LAYOUTS_PORTABLE | LLMK_LAYOUTS_NV, why);
 }
 
 /* Items that share four rows of W: few enough that each has work, as many as it takes to give every
@@ -207,7 +228,7 @@ static bool gemv_supports(llmk_context *ctx, const void *problem, llmk_reason *w
  * that a row of x gives the same bits whatever its neighbours. */
 static uint32_t gemv_team(const llmk_context *ctx, const llmk_weights *w, uint32_t team)
 {
-    while (team < GEMV_ITEMS && (uint64_t)team * 16 < w->pitch &&
+    while (team < GEMV_ITEMS && (uint64_t)team * 16 < w->pitch / w->block &&
            (w->n / 4 + 1) * team < (uint64_t)ctx->caps.compute_units * 1024)
         team *= 2;
     return team;
@@ -276,7 +297,7 @@ static llmk_status subgroup_launch(llmk_launch *launch, const void *problem)
 static bool portable_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
 {
     (void)ctx;
-    return reads(problem, LLMK_LAYOUTS_PORTABLE, why);
+    return reads(problem, LLMK_LAYOUTS_PORTABLE | LLMK_LAYOUTS_NV, why);
 }
 
 static llmk_status portable_launch(llmk_launch *launch, const void *problem)
@@ -314,6 +335,8 @@ static llmk_status ref_launch(llmk_launch *launch, const void *problem)
 
 static const llmk_variant variants[] = {
     {"cpu", cpu_supports, cpu_launch},
+    LLMK_LINEAR_ROW("nv-stream", nv_stream),
+    LLMK_LINEAR_ROW("nv-packed", nv_packed),
     {"subgroup", subgroup_supports, subgroup_launch},
     {"gemv", gemv_supports, gemv_launch},
     LLMK_LINEAR_TILED_VARIANTS,
@@ -325,8 +348,14 @@ static const llmk_variant variants[] = {
 static llmk_status self_test(llmk_trial *t, const void *problem)
 {
     const linear_problem *p = problem;
-    const bool general = t->variant->launch != gemv_launch && t->variant->launch != subgroup_launch;
-    return llmk_linear_self_test(t, p->x.dtype, p->weights, p->y.dtype, general);
+    const bool few = t->variant->launch == gemv_launch || t->variant->launch == subgroup_launch;
+    const bool stream = t->variant->launch == llmk_linear_nv_stream_launch ||
+                        t->variant->launch == llmk_linear_emulated_nv_stream_launch;
+    return llmk_linear_self_test(t, p->x.dtype, p->weights, p->y.dtype,
+                                 few      ? GEMV_ROWS
+                                 : stream ? 16
+                                          : 70,
+                                 few || stream);
 }
 
 const llmk_operator llmk_operator_linear = {

@@ -8,6 +8,7 @@
 typedef struct linear_problem {
     const llmk_weights *weights;
     llmk_view x, bias, residual, y;
+    bool batch_invariant; /* only variants that sum alike for every number of rows */
 } linear_problem;
 
 /* A kernel, the block of outputs that a work-group computes, and its items. */
@@ -15,6 +16,7 @@ typedef struct linear_recipe {
     const char *file, *defines, *kernel;
     uint64_t rows, columns; /* of y, in a work-group */
     size_t local[3];
+    uint32_t groups; /* work-groups in all, which share the blocks; 0: one for each */
     bool has_last;
     uint32_t last; /* the argument after the common ones */
 } linear_recipe;
@@ -28,34 +30,53 @@ void llmk_linear_weights_key(const llmk_weights *w, char *text, size_t size);
 uint32_t llmk_linear_access(const llmk_weights *w, const llmk_view *x);
 uint32_t llmk_linear_shift(uint32_t v);
 
-/* Enqueues the kernel for every segment of the weights. */
+/* Enqueues the kernel for a segment of the weights, and for all of them. */
+llmk_status llmk_linear_run_segment(llmk_launch *launch, const linear_problem *p,
+                                    const linear_recipe *r, const llmk_segment *segment);
 llmk_status llmk_linear_run(llmk_launch *launch, const linear_problem *p, const linear_recipe *r);
+
+/* Whether the call takes a variant that is for some numbers of rows only. */
+bool llmk_linear_may_vary(const linear_problem *p, llmk_reason *why);
+
+/* Whether the weights are f16 or bf16, and x too. */
+bool llmk_linear_is_half(const linear_problem *p, llmk_reason *why);
 
 /* ---- Matrix units (linear_tiled.c): rows of the table of variants ---- */
 
-#define LLMK_LINEAR_TILED_DECLARE(id)                                                              \
+#define LLMK_LINEAR_DECLARE(id)                                                                    \
     bool llmk_linear_##id##_supports(llmk_context *ctx, const void *problem, llmk_reason *why);    \
     llmk_status llmk_linear_##id##_launch(llmk_launch *launch, const void *problem)
-#define LLMK_LINEAR_TILED_ROW(name, id)                                                            \
+#define LLMK_LINEAR_ROW(name, id)                                                                  \
     {                                                                                              \
         name, llmk_linear_##id##_supports, llmk_linear_##id##_launch                               \
     }
 
-LLMK_LINEAR_TILED_DECLARE(nv_wide);
-LLMK_LINEAR_TILED_DECLARE(nv);
-LLMK_LINEAR_TILED_DECLARE(amd);
-LLMK_LINEAR_TILED_DECLARE(emulated_nv);
-LLMK_LINEAR_TILED_DECLARE(emulated_nv_wide);
-LLMK_LINEAR_TILED_DECLARE(emulated_amd);
+LLMK_LINEAR_DECLARE(nv90); /* linear_nv90.c */
+LLMK_LINEAR_DECLARE(nv_wide);
+LLMK_LINEAR_DECLARE(nv);
+LLMK_LINEAR_DECLARE(amd);
+LLMK_LINEAR_DECLARE(emulated_nv);
+LLMK_LINEAR_DECLARE(emulated_nv_wide);
+LLMK_LINEAR_DECLARE(emulated_amd);
+
+/* And for few rows of x (linear_stream.c). */
+LLMK_LINEAR_DECLARE(nv_stream);
+LLMK_LINEAR_DECLARE(emulated_nv_stream);
+
+/* And for more of them, with weights of 4 or 8 bits (linear_packed.c). */
+LLMK_LINEAR_DECLARE(nv_packed);
+LLMK_LINEAR_DECLARE(emulated_nv_packed);
 
 #define LLMK_LINEAR_TILED_VARIANTS                                                                 \
-    LLMK_LINEAR_TILED_ROW("nv-wide", nv_wide), LLMK_LINEAR_TILED_ROW("nv", nv),                    \
-        LLMK_LINEAR_TILED_ROW("amd", amd)
+    LLMK_LINEAR_ROW("nv90", nv90), LLMK_LINEAR_ROW("nv-wide", nv_wide), LLMK_LINEAR_ROW("nv", nv), \
+        LLMK_LINEAR_ROW("amd", amd)
 
 /* For tests: never chosen, only forced. */
 #define LLMK_LINEAR_EMULATED_VARIANTS                                                              \
-    LLMK_LINEAR_TILED_ROW("emulated-nv-wide", emulated_nv_wide),                                   \
-        LLMK_LINEAR_TILED_ROW("emulated-nv", emulated_nv),                                         \
-        LLMK_LINEAR_TILED_ROW("emulated-amd", emulated_amd)
+    LLMK_LINEAR_ROW("emulated-nv-wide", emulated_nv_wide),                                         \
+        LLMK_LINEAR_ROW("emulated-nv", emulated_nv),                                               \
+        LLMK_LINEAR_ROW("emulated-amd", emulated_amd),                                             \
+        LLMK_LINEAR_ROW("emulated-nv-stream", emulated_nv_stream),                                 \
+        LLMK_LINEAR_ROW("emulated-nv-packed", emulated_nv_packed)
 
 #endif

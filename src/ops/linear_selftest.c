@@ -105,11 +105,15 @@ typedef struct recipe {
     llmk_dtype scale;
     bool zeros, order;
     uint32_t block; /* K is a multiple of it */
+    llmk_layout_class layouts;
 } recipe;
 
 static recipe recipe_of(const llmk_weights *like)
 {
-    recipe r = {.format = like->format, .block = 1, .zeros = like->has_zeros};
+    recipe r = {.format = like->format,
+                .block = 1,
+                .zeros = like->has_zeros,
+                .layouts = llmk_class_of(like->layout)};
     switch (like->scale_kind) {
     case LLMK_SCALE_NONE:
         return r;
@@ -125,7 +129,7 @@ static recipe recipe_of(const llmk_weights *like)
         break;
     }
     r.format = LLMK_FORMAT_COMPRESSED_TENSORS;
-    r.bits = like->layout == LLMK_LAYOUT_U4_PORTABLE ? 4 : 8;
+    r.bits = llmk_layout_is_u4(like->layout) ? 4 : 8;
     r.scale = like->scale_kind == LLMK_SCALE_F32   ? LLMK_F32
               : like->scale_kind == LLMK_SCALE_F16 ? LLMK_F16
                                                    : LLMK_BF16;
@@ -204,7 +208,7 @@ static llmk_status make_tables(llmk_trial *t, const recipe *r, uint64_t experts,
         if (r->zeros)
             desc.zeros = (llmk_source){.host = a.zeros, .size = rows * a.groups};
         desc.g_idx = (llmk_source){.host = a.g_idx, .size = experts * k * sizeof *a.g_idx};
-        status = llmk_weights_create(t->ctx, &desc, out);
+        status = llmk_weights_create_as(t->ctx, &desc, r->layouts, 0, out);
     }
     free(a.codes);
     free(a.scales);
@@ -233,15 +237,14 @@ static llmk_status make_weights(llmk_trial *t, const recipe *r, uint64_t experts
     desc.n = n;
     desc.k = k;
     desc.data = (llmk_source){.host = bytes, .size = (uint64_t)(at - bytes)};
-    const llmk_status status = llmk_weights_create(t->ctx, &desc, out);
+    const llmk_status status = llmk_weights_create_as(t->ctx, &desc, r->layouts, 0, out);
     free(bytes);
     return status;
 }
 
 static llmk_status run(llmk_trial *t, llmk_dtype x, const recipe *r, llmk_dtype y, uint64_t m,
-                       uint64_t k, uint64_t group)
+                       uint64_t n, uint64_t k, uint64_t group)
 {
-    const uint64_t n = 70;
     const float *xs, *bias, *residual;
     llmk_weights *weights = NULL;
     llmk_linear_args args = LLMK_INIT(llmk_linear_args);
@@ -276,17 +279,23 @@ static llmk_status run(llmk_trial *t, llmk_dtype x, const recipe *r, llmk_dtype 
 }
 
 llmk_status llmk_linear_self_test(llmk_trial *t, llmk_dtype x, const llmk_weights *like,
-                                  llmk_dtype y, bool general)
+                                  llmk_dtype y, uint64_t rows, bool even)
 {
     const recipe r = recipe_of(like);
     /* More than a team's or a tile's share of K, and not a multiple of it. */
     const uint64_t k = r.block == 256 ? 1280 : r.block == 32 ? 1056 : 1043;
-    const uint64_t group = r.format != LLMK_FORMAT_COMPRESSED_TENSORS ? 0 : general ? 24 : 32;
+    const uint64_t whole = even || r.layouts == LLMK_CLASS_NV ? 32 : 24;
+    const uint64_t group = r.format != LLMK_FORMAT_COMPRESSED_TENSORS ? 0 : whole;
     if (!r.order)
-        LLMK_TRY(run(t, x, &r, y, 8, k, 0));
+        LLMK_TRY(run(t, x, &r, y, 8, 70, k, 0));
     if (group)
-        LLMK_TRY(run(t, x, &r, y, 8, k, group));
-    return general ? run(t, x, &r, y, 70, k, r.order ? group : 0) : t->status;
+        LLMK_TRY(run(t, x, &r, y, 8, 70, k, group));
+    if (rows <= 8)
+        return t->status;
+    if (!even && r.block == 1 &&
+        !group) /* for those that want 16-byte boundaries and N in round numbers */
+        LLMK_TRY(run(t, x, &r, y, rows, 96, 1048, 0));
+    return run(t, x, &r, y, rows, 70, k, r.order ? group : 0);
 }
 
 uint64_t llmk_linear_trial_depth(const llmk_weights *like)

@@ -5,10 +5,10 @@
 #include "core/weights.h"
 #include "ops/operator.h"
 
-/* Runs t's variant on weights that look to kernels as `like` does; general: also on more rows of x
- * than a tile has, and on groups of any size. */
+/* Runs t's variant on weights that look to kernels as `like` does: on 8 rows of x and on `rows`;
+ * even: on groups of whole chunks only. */
 llmk_status llmk_linear_self_test(llmk_trial *t, llmk_dtype x, const llmk_weights *like,
-                                  llmk_dtype y, bool general);
+                                  llmk_dtype y, uint64_t rows, bool even);
 
 /* K of the next. */
 uint64_t llmk_linear_trial_depth(const llmk_weights *like);

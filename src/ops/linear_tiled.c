@@ -42,8 +42,7 @@ static const config emulated_amd = {"emulated-amd", EMULATED_AMD_UNIT AMD_TILE, 
 
 /* ---- What they support ---- */
 
-static bool fits(const llmk_context *ctx, const linear_problem *p, const config *c,
-                 llmk_reason *why)
+bool llmk_linear_is_half(const linear_problem *p, llmk_reason *why)
 {
     const llmk_layout layout = p->weights->layout;
     if (layout != LLMK_LAYOUT_F16_PORTABLE && layout != LLMK_LAYOUT_BF16_PORTABLE)
@@ -52,6 +51,14 @@ static bool fits(const llmk_context *ctx, const linear_problem *p, const config 
     if (p->x.dtype != dtype)
         return llmk_no(why, "x is %s and the weights are %s: for one type only",
                        llmk_dtype_name(p->x.dtype), llmk_dtype_name(dtype));
+    return true;
+}
+
+static bool fits(const llmk_context *ctx, const linear_problem *p, const config *c,
+                 llmk_reason *why)
+{
+    if (!llmk_linear_is_half(p, why))
+        return false;
     if (p->weights->k == 0 || p->weights->k > MAX_K)
         return llmk_no(why, "k is %llu: for 1 ... %llu", (unsigned long long)p->weights->k,
                        (unsigned long long)MAX_K);

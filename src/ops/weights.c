@@ -5,6 +5,7 @@
 #include "ops/weights.h"
 
 #include "core/tensor.h"
+#include "ops/elementwise.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -242,9 +243,25 @@ static llmk_status plan_tables(llmk_context *ctx, const llmk_weights_desc *d, ll
     return LLMK_OK;
 }
 
+/* The layout in a class of what is in the portable one so far. A step of a matrix unit must not
+ * cross groups. */
+static llmk_layout layout_in(llmk_layout_class layouts, const llmk_weights *w)
+{
+    if (layouts != LLMK_CLASS_NV || (w->groups > 1 && w->group_size % 32 != 0))
+        return w->layout;
+    return w->layout == LLMK_LAYOUT_U4_PORTABLE   ? LLMK_LAYOUT_U4_NV
+           : w->layout == LLMK_LAYOUT_S8_PORTABLE ? LLMK_LAYOUT_S8_NV
+                                                  : w->layout;
+}
+
+static uint64_t blocks_of(const llmk_weights *w, uint64_t rows)
+{
+    return (rows + w->block - 1) / w->block;
+}
+
 /* The order that g_idx asks for, and what follows from it. */
-static llmk_status plan_order(llmk_context *ctx, const llmk_weights_desc *d, llmk_weights *w,
-                              weights_order *order)
+static llmk_status plan_order(llmk_context *ctx, const llmk_weights_desc *d,
+                              llmk_layout_class layouts, llmk_weights *w, weights_order *order)
 {
     uint32_t *g_idx = NULL;
     llmk_status status = LLMK_OK;
@@ -261,12 +278,16 @@ static llmk_status plan_order(llmk_context *ctx, const llmk_weights_desc *d, llm
     w->depth = order->depth;
     w->group_size = order->group_size;
     w->groups = order->groups;
-    w->pitch = weights_pitch(w->layout, w->depth);
-    w->scale_pitch = weights_scale_pitch(w->scale_kind, w->groups);
-    w->zero_pitch = !w->has_zeros                          ? 0
-                    : w->layout == LLMK_LAYOUT_U4_PORTABLE ? (w->groups + 1) / 2
-                                                           : w->groups;
-    if (__builtin_mul_overflow(d->n, w->pitch + w->scale_pitch + w->zero_pitch, &w->device_bytes))
+    w->layout = layout_in(layouts, w);
+    w->block = weights_layout_of(w->layout)->block;
+    w->pitch = w->block * weights_pitch(w->layout, w->depth);
+    w->scale_pitch = w->block * weights_scale_pitch(w->scale_kind, w->groups);
+    w->zero_pitch = !w->has_zeros                  ? 0
+                    : w->block == 1                ? weights_zero_row(w)
+                    : llmk_layout_is_u4(w->layout) ? w->groups * (uint64_t)(w->block / 2)
+                                                   : w->groups * (uint64_t)w->block;
+    if (__builtin_mul_overflow(blocks_of(w, d->n), w->pitch + w->scale_pitch + w->zero_pitch,
+                               &w->device_bytes))
         return llmk_fail(LLMK_INVALID_SHAPE,
                          "weights: the bytes of n %" PRIu64 " x k %" PRIu64 " do not fit 64 bits",
                          d->n, d->k);
@@ -274,8 +295,9 @@ static llmk_status plan_order(llmk_context *ctx, const llmk_weights_desc *d, llm
 }
 
 /* Checks `desc`; sets the plan, the order (the caller frees it), and all in `w` but its buffers. */
-static llmk_status describe(llmk_context *ctx, const llmk_weights_desc *desc, llmk_weights *w,
-                            weights_plan *p, weights_order *order)
+static llmk_status describe(llmk_context *ctx, const llmk_weights_desc *desc,
+                            llmk_layout_class layouts, llmk_weights *w, weights_plan *p,
+                            weights_order *order)
 {
     const weights_format *f = weights_format_of(desc->format);
     if (!f)
@@ -315,7 +337,7 @@ static llmk_status describe(llmk_context *ctx, const llmk_weights_desc *desc, ll
         w->groups = (uint32_t)desc->groups;
     LLMK_TRY(f->packing == WEIGHTS_BLOCKS ? plan_blocks(ctx, desc, w, p)
                                           : plan_tables(ctx, desc, w, p));
-    return plan_order(ctx, desc, w, order);
+    return plan_order(ctx, desc, layouts, w, order);
 }
 
 /* ---- Segments ---- */
@@ -330,12 +352,12 @@ static uint64_t widest_of(const llmk_weights *w)
  * else whole tiles of 64 where it can be. */
 static llmk_status segment_rows(const llmk_weights *w, uint64_t max_buffer, uint64_t *rows)
 {
-    const uint64_t widest = widest_of(w), least = w->experts > 1 ? w->n : 1;
+    const uint64_t widest = widest_of(w), least = w->experts > 1 ? blocks_of(w, w->n) : 1;
     *rows = w->n * w->experts;
-    if (widest == 0 || *rows <= max_buffer / widest)
+    if (widest == 0 || blocks_of(w, *rows) <= max_buffer / widest)
         return LLMK_OK;
-    *rows = max_buffer / widest;
-    if (*rows < least)
+    *rows = max_buffer / widest * w->block;
+    if (*rows < least * w->block)
         return llmk_fail(LLMK_OUT_OF_DEVICE_MEMORY,
                          "weights: %s takes %" PRIu64
                          " bytes; this device's largest buffer has %" PRIu64,
@@ -366,9 +388,9 @@ static llmk_status make_segments(llmk_weights *w, uint64_t rows)
         llmk_segment *s = &w->segments[w->segment_count++];
         s->first = first;
         s->rows = all - first < rows ? all - first : rows;
-        LLMK_TRY(make_buffer(w->ctx, s->rows * w->pitch, &s->data));
-        LLMK_TRY(make_buffer(w->ctx, s->rows * w->scale_pitch, &s->scales));
-        LLMK_TRY(make_buffer(w->ctx, s->rows * w->zero_pitch, &s->zeros));
+        LLMK_TRY(make_buffer(w->ctx, blocks_of(w, s->rows) * w->pitch, &s->data));
+        LLMK_TRY(make_buffer(w->ctx, blocks_of(w, s->rows) * w->scale_pitch, &s->scales));
+        LLMK_TRY(make_buffer(w->ctx, blocks_of(w, s->rows) * w->zero_pitch, &s->zeros));
     }
     return LLMK_OK;
 }
@@ -379,7 +401,8 @@ static llmk_status make_segments(llmk_weights *w, uint64_t rows)
 typedef struct matrices {
     const llmk_weights_desc *desc;
     weights_plan first; /* of expert 0: says how far apart experts are */
-    bool ordered;       /* any has an order */
+    llmk_layout_class layouts;
+    bool ordered; /* any has an order */
 } matrices;
 
 static void move_source(llmk_source *source, uint64_t bytes)
@@ -416,7 +439,7 @@ static llmk_status describe_expert(llmk_context *ctx, const matrices *m, uint64_
                                    llmk_weights *w, weights_plan *plan, weights_order *order)
 {
     const llmk_weights_desc d = desc_of(m, expert);
-    llmk_status status = describe(ctx, &d, w, plan, order);
+    llmk_status status = describe(ctx, &d, m->layouts, w, plan, order);
     if (status == LLMK_OK && m->ordered)
         status = weights_order_list(order);
     if (status != LLMK_OK && m->desc->experts > 1)
@@ -530,12 +553,18 @@ static llmk_status create(llmk_context *ctx, const llmk_weights *shape, const ma
     return status;
 }
 
-llmk_status llmk_weights_create_split(llmk_context *ctx, const llmk_weights_desc *desc,
-                                      uint64_t max_buffer, llmk_weights **out)
+static llmk_layout_class class_of_device(llmk_context *ctx)
+{
+    llmk_reason why;
+    return llmk_nv_supported(ctx, &why) ? LLMK_CLASS_NV : LLMK_CLASS_PORTABLE;
+}
+
+llmk_status llmk_weights_create_as(llmk_context *ctx, const llmk_weights_desc *desc,
+                                   llmk_layout_class layouts, uint64_t max_buffer,
+                                   llmk_weights **out)
 {
     llmk_weights_desc d;
     llmk_weights shape = {0};
-    matrices m = {.desc = &d};
     if (!out)
         return llmk_fail(LLMK_INVALID_ARGUMENT, "weights: out is NULL");
     *out = NULL;
@@ -543,14 +572,27 @@ llmk_status llmk_weights_create_split(llmk_context *ctx, const llmk_weights_desc
         return llmk_fail(LLMK_INVALID_ARGUMENT, "weights: ctx is NULL");
     LLMK_TRY(llmk_context_usable(ctx));
     LLMK_TRY(llmk_take_args("weights", desc, sizeof *desc, sizeof d, &d));
+    matrices m = {.desc = &d, .layouts = layouts};
+    if (layouts == LLMK_CLASS_OF_DEVICE)
+        m.layouts = class_of_device(ctx);
+    if (d.experts > 1) /* no kernel for groups of rows reads another class yet */
+        m.layouts = LLMK_CLASS_PORTABLE;
+    if (max_buffer == 0)
+        max_buffer = ctx->caps.max_alloc_bytes;
     LLMK_TRY(describe_all(ctx, &m, &shape));
+    if (shape.block > 1 &&
+        widest_of(&shape) > max_buffer) { /* a row may fit, if a block does not */
+        m.layouts = LLMK_CLASS_PORTABLE;
+        shape = (llmk_weights){0};
+        LLMK_TRY(describe_all(ctx, &m, &shape));
+    }
     return create(ctx, &shape, &m, max_buffer, out);
 }
 
 llmk_status llmk_weights_create(llmk_context *ctx, const llmk_weights_desc *desc,
                                 llmk_weights **out)
 {
-    return llmk_weights_create_split(ctx, desc, ctx ? ctx->caps.max_alloc_bytes : 0, out);
+    return llmk_weights_create_as(ctx, desc, LLMK_CLASS_OF_DEVICE, 0, out);
 }
 
 void llmk_weights_free(llmk_weights *weights)

@@ -1,6 +1,7 @@
 /*
  * weights.h - what the files of llmk_weights share: formats (weights_formats.c), act-order
- * (weights_order.c), repacking and upload (weights_upload.c); weights.c puts them together.
+ * (weights_order.c), repacking and upload (weights_upload.c), blocks of rows (weights_blocks.c);
+ * weights.c puts them together.
  */
 #ifndef LLMK_OPS_WEIGHTS_H
 #define LLMK_OPS_WEIGHTS_H
@@ -13,10 +14,11 @@ typedef struct weights_layout {
     const char *name;
     uint32_t bits;  /* of a weight */
     uint32_t chunk; /* rows are filled up to a multiple of so many weights */
+    uint32_t block; /* rows that lie together; N is filled up to a multiple of them */
 } weights_layout;
 
 const weights_layout *weights_layout_of(llmk_layout layout);
-uint64_t weights_pitch(llmk_layout layout, uint64_t depth);
+uint64_t weights_pitch(llmk_layout layout, uint64_t depth); /* bytes of a row */
 uint64_t weights_scale_pitch(llmk_scale_kind kind, uint64_t groups);
 
 /* ---- Formats ---- */
@@ -84,6 +86,20 @@ llmk_status weights_order_make(const uint32_t *g_idx, uint64_t k, uint32_t group
 /* Makes an order that says "in order" one that has every weight listed. */
 llmk_status weights_order_list(weights_order *order);
 void weights_order_free(weights_order *order);
+
+/* ---- Blocks of rows (weights_blocks.c) ---- */
+
+/* Rows one after the other as portable layouts have them, filled up as w's layout wants; or the
+ * same in w's blocks. Where w has none there may be anything. */
+typedef struct weights_rows {
+    uint8_t *data, *scales, *zeros;
+} weights_rows;
+
+/* What fills up the last block is not meant to be used. */
+void weights_block_rows(const llmk_weights *w, uint64_t rows, const weights_rows *from,
+                        const weights_rows *to);
+/* Bytes of a row of zeros before that. */
+uint64_t weights_zero_row(const llmk_weights *w);
 
 /* ---- Upload ---- */
 

@@ -7,13 +7,15 @@
 /* ---- Layouts ---- */
 
 static const weights_layout layouts[] = {
-    [LLMK_LAYOUT_F32_PORTABLE] = {"f32/portable", 32, 16},
-    [LLMK_LAYOUT_F16_PORTABLE] = {"f16/portable", 16, 16},
-    [LLMK_LAYOUT_BF16_PORTABLE] = {"bf16/portable", 16, 16},
-    [LLMK_LAYOUT_S8_PORTABLE] = {"s8/portable", 8, 16},
-    [LLMK_LAYOUT_U4_PORTABLE] = {"u4-affine/portable", 4, 32},
-    [LLMK_LAYOUT_Q6_K_PORTABLE] = {"q6_k/portable", 6, 64},
-    [LLMK_LAYOUT_Q4_K_PORTABLE] = {"q4_k/portable", 4, 32},
+    [LLMK_LAYOUT_F32_PORTABLE] = {"f32/portable", 32, 16, 1},
+    [LLMK_LAYOUT_F16_PORTABLE] = {"f16/portable", 16, 16, 1},
+    [LLMK_LAYOUT_BF16_PORTABLE] = {"bf16/portable", 16, 16, 1},
+    [LLMK_LAYOUT_S8_PORTABLE] = {"s8/portable", 8, 16, 1},
+    [LLMK_LAYOUT_U4_PORTABLE] = {"u4-affine/portable", 4, 32, 1},
+    [LLMK_LAYOUT_Q6_K_PORTABLE] = {"q6_k/portable", 6, 64, 1},
+    [LLMK_LAYOUT_Q4_K_PORTABLE] = {"q4_k/portable", 4, 32, 1},
+    [LLMK_LAYOUT_U4_NV] = {"u4-affine/nv", 4, 128, 16},
+    [LLMK_LAYOUT_S8_NV] = {"s8/nv", 8, 64, 16},
 };
 
 const weights_layout *weights_layout_of(llmk_layout layout)

@@ -26,8 +26,10 @@ typedef struct upload {
     uint64_t expert;
     uint64_t first, rows; /* of the tile, in the expert's N */
     stage data_stage, scale_stage, zero_stage;
-    uint8_t *data, *scales, *zeros; /* the tile as the device gets it */
-    uint8_t *row;                   /* one row of codes before it is reordered */
+    uint64_t pitch, scale_pitch, zero_pitch; /* bytes of a row of the tile */
+    uint8_t *data, *scales, *zeros;          /* the tile row by row */
+    weights_rows blocks;                     /* and as the device gets it, where that differs */
+    uint8_t *row;                            /* one row of codes before it is reordered */
 } upload;
 
 /* Part of a table. */
@@ -123,10 +125,10 @@ static void repack_blocks(const upload *u, view from)
     for (uint64_t r = 0; r < u->rows; r++) {
         const uint8_t *row = from.at + r * from.pitch;
         if (!f->repack)
-            memcpy(u->data + r * w->pitch, row, blocks * f->block_bytes);
+            memcpy(u->data + r * u->pitch, row, blocks * f->block_bytes);
         for (uint64_t b = 0; f->repack && b < blocks; b++)
-            f->repack(row + b * f->block_bytes, u->data + r * w->pitch + b * code_bytes,
-                      u->scales + r * w->scale_pitch + b * scale_bytes);
+            f->repack(row + b * f->block_bytes, u->data + r * u->pitch + b * code_bytes,
+                      u->scales + r * u->scale_pitch + b * scale_bytes);
     }
 }
 
@@ -141,7 +143,7 @@ static uint32_t signed_codes(const upload *u, uint32_t word)
 static void repack_gptq(const upload *u, view from)
 {
     enum { LINE = 16 };
-    const uint64_t words = u->plan->data.rows, pitch = u->w->pitch;
+    const uint64_t words = u->plan->data.rows, pitch = u->pitch;
     for (uint64_t r0 = 0; r0 < u->rows; r0 += LINE) {
         const uint64_t end = r0 + LINE < u->rows ? r0 + LINE : u->rows;
         for (uint64_t i = 0; i < words; i++)
@@ -155,7 +157,7 @@ static void repack_ct(const upload *u, view from)
 {
     const uint64_t words = u->plan->data.bytes / 4, rest = u->w->k % u->plan->fields;
     for (uint64_t r = 0; r < u->rows; r++) {
-        uint8_t *row = u->data + r * u->w->pitch;
+        uint8_t *row = u->data + r * u->pitch;
         for (uint64_t i = 0; i < words; i++)
             put_word(row + 4 * i, signed_codes(u, word_at(from.at + r * from.pitch + 4 * i)));
         if (rest) { /* fields beyond K may hold anything */
@@ -185,7 +187,7 @@ static void repack_awq(const upload *u, view from)
                 uint32_t out = 0;
                 for (unsigned i = 0; i < 8; i++)
                     out |= (in[i] >> 4 * awq_field[j] & 15) << 4 * i;
-                put_word(u->data + row * u->w->pitch + k0 / 2, out);
+                put_word(u->data + row * u->pitch + k0 / 2, out);
             }
         }
 }
@@ -194,7 +196,7 @@ static void copy_rows(const upload *u, view from)
 {
     const uint64_t bytes = u->plan->data.bytes;
     for (uint64_t r = 0; r < u->rows; r++) {
-        uint8_t *row = u->data + r * u->w->pitch;
+        uint8_t *row = u->data + r * u->pitch;
         memcpy(row, from.at + r * from.pitch, bytes);
         if (u->plan->bits == 4 && u->w->k % 2) /* a nibble beyond K may hold anything */
             row[bytes - 1] &= 15;
@@ -261,7 +263,7 @@ static llmk_status take_scales(upload *u)
             const uint64_t s = source_group(u, g);
             const uint8_t *at =
                 from.at + (p->by_column ? s * from.pitch + size * r : r * from.pitch + size * s);
-            memcpy(u->scales + r * u->w->scale_pitch + size * g, at, size);
+            memcpy(u->scales + r * u->scale_pitch + size * g, at, size);
         }
     return LLMK_OK;
 }
@@ -331,7 +333,7 @@ static llmk_status take_zeros(upload *u)
     for (uint64_t r = 0; r < u->rows; r++)
         for (uint32_t g = 0; g < u->w->groups; g++) {
             uint32_t zero = 0;
-            uint8_t *row = u->zeros + r * u->w->zero_pitch;
+            uint8_t *row = u->zeros + r * u->zero_pitch;
             LLMK_TRY(zero_of(u, from, r, source_group(u, g), &zero));
             if (p->bits == 4)
                 row[g / 2] = (uint8_t)(row[g / 2] | zero << (g & 1) * 4);
@@ -353,12 +355,12 @@ static uint8_t filler_of(const upload *u, uint64_t r, uint64_t i)
 {
     if (!u->w->has_zeros)
         return u->plan->bits == 4 ? 8 : 0;
-    return code_at(u, u->zeros + r * u->w->zero_pitch, i / u->w->group_size);
+    return code_at(u, u->zeros + r * u->zero_pitch, i / u->w->group_size);
 }
 
 static void reorder(const upload *u)
 {
-    const uint64_t pitch = u->w->pitch;
+    const uint64_t pitch = u->pitch;
     for (uint64_t r = 0; r < u->rows; r++) {
         uint8_t *row = u->data + r * pitch;
         memcpy(u->row, row, pitch);
@@ -397,16 +399,20 @@ static llmk_status put(const upload *u, cl_mem buffer, uint64_t row, uint64_t pi
 {
     if (!buffer)
         return LLMK_OK;
-    const cl_int err = clEnqueueWriteBuffer(u->queue, buffer, CL_TRUE, (size_t)(row * pitch),
-                                            (size_t)(u->rows * pitch), from, 0, NULL, NULL);
+    const uint64_t block = u->w->block, blocks = (u->rows + block - 1) / block;
+    const cl_int err =
+        clEnqueueWriteBuffer(u->queue, buffer, CL_TRUE, (size_t)(row / block * pitch),
+                             (size_t)(blocks * pitch), from, 0, NULL, NULL);
     return err == CL_SUCCESS ? LLMK_OK : llmk_fail_cl(u->w->ctx, err, "clEnqueueWriteBuffer");
 }
 
 static llmk_status upload_tile(upload *u, const llmk_segment *s)
 {
     const llmk_weights *w = u->w;
-    memset(u->data, 0, u->rows * w->pitch);
-    memset(u->zeros, 0, u->rows * w->zero_pitch);
+    const uint64_t row = u->expert * w->n + u->first - s->first;
+    weights_rows tile = {u->data, u->scales, u->zeros};
+    memset(u->data, 0, u->rows * u->pitch);
+    memset(u->zeros, 0, u->rows * u->zero_pitch);
     LLMK_TRY(take_codes(u));
     if (u->plan->scales.rows)
         LLMK_TRY(take_scales(u));
@@ -414,40 +420,63 @@ static llmk_status upload_tile(upload *u, const llmk_segment *s)
         LLMK_TRY(take_zeros(u));
     if (u->order->column)
         reorder(u);
-    const uint64_t row = u->expert * w->n + u->first - s->first;
-    LLMK_TRY(put(u, s->data, row, w->pitch, u->data));
-    LLMK_TRY(put(u, s->scales, row, w->scale_pitch, u->scales));
-    return put(u, s->zeros, row, w->zero_pitch, u->zeros);
+    if (w->block > 1) {
+        weights_block_rows(w, u->rows, &tile, &u->blocks);
+        tile = u->blocks;
+    }
+    LLMK_TRY(put(u, s->data, row, w->pitch, tile.data));
+    LLMK_TRY(put(u, s->scales, row, w->scale_pitch, tile.scales));
+    return put(u, s->zeros, row, w->zero_pitch, tile.zeros);
 }
 
-static uint64_t widest_row(const llmk_weights *w, const weights_plan *plan)
+static uint64_t widest_row(const upload *u)
 {
-    uint64_t widest = w->pitch > w->scale_pitch ? w->pitch : w->scale_pitch;
+    const weights_plan *plan = u->plan;
+    uint64_t widest = u->pitch > u->scale_pitch ? u->pitch : u->scale_pitch;
     if (!plan->by_column && plan->data.source.buffer && plan->data.bytes > widest)
         widest = plan->data.bytes;
     return widest;
 }
 
-/* Rows of a tile: whole words of fields along N. */
+/* Rows of a tile: whole words of fields along N, and whole blocks. */
 static uint64_t tile_rows(const llmk_weights *w, uint64_t widest)
 {
-    uint64_t rows = TILE_BYTES / widest > 8 ? TILE_BYTES / widest / 8 * 8 : 8;
+    const uint64_t rows = TILE_BYTES / widest > 16 ? TILE_BYTES / widest / 16 * 16 : 16;
     return rows < w->n ? rows : w->n;
+}
+
+/* Memory for a tile; what has no bytes gets one. */
+static llmk_status make_tile(upload *u, uint64_t rows)
+{
+    const llmk_weights *w = u->w;
+    const uint64_t blocks = w->block > 1 ? (rows + w->block - 1) / w->block : 0;
+    struct {
+        uint8_t **at;
+        uint64_t bytes;
+    } parts[] = {{&u->data, rows * u->pitch},
+                 {&u->scales, rows * u->scale_pitch},
+                 {&u->zeros, rows * u->zero_pitch},
+                 {&u->row, u->pitch},
+                 {&u->blocks.data, blocks * w->pitch},
+                 {&u->blocks.scales, blocks * w->scale_pitch},
+                 {&u->blocks.zeros, blocks * w->zero_pitch}};
+    for (size_t i = 0; i < LLMK_COUNT(parts); i++) {
+        *parts[i].at = malloc(parts[i].bytes + 1);
+        if (!*parts[i].at)
+            return llmk_fail(LLMK_OUT_OF_MEMORY, "weights: no memory to repack %" PRIu64 " rows",
+                             rows);
+    }
+    return LLMK_OK;
 }
 
 static llmk_status upload_all(upload *u)
 {
     const llmk_weights *w = u->w;
-    const uint64_t widest = widest_row(w, u->plan);
+    const uint64_t widest = widest_row(u);
     if (widest == 0 || w->n == 0)
         return LLMK_OK;
     const uint64_t rows = tile_rows(w, widest);
-    u->data = malloc(rows * w->pitch);
-    u->scales = malloc(rows * w->scale_pitch + 1);
-    u->zeros = malloc(rows * w->zero_pitch + 1);
-    u->row = malloc(w->pitch);
-    if (!u->data || !u->scales || !u->zeros || !u->row)
-        return llmk_fail(LLMK_OUT_OF_MEMORY, "weights: no memory to repack %" PRIu64 " rows", rows);
+    LLMK_TRY(make_tile(u, rows));
     cl_int err;
     u->queue = clCreateCommandQueue(w->ctx->cl, w->ctx->caps.device, 0, &err);
     if (!u->queue)
@@ -471,7 +500,13 @@ static llmk_status upload_all(upload *u)
 llmk_status weights_upload(const llmk_weights *w, uint64_t expert, const weights_plan *plan,
                            const weights_order *order)
 {
-    upload u = {.w = w, .plan = plan, .order = order, .expert = expert};
+    upload u = {.w = w,
+                .plan = plan,
+                .order = order,
+                .expert = expert,
+                .pitch = w->pitch / w->block,
+                .scale_pitch = w->scale_pitch / w->block,
+                .zero_pitch = w->has_zeros ? weights_zero_row(w) : 0};
     const llmk_status status = upload_all(&u);
     if (u.queue)
         clReleaseCommandQueue(u.queue);
@@ -482,6 +517,9 @@ llmk_status weights_upload(const llmk_weights *w, uint64_t expert, const weights
     free(u.scales);
     free(u.zeros);
     free(u.row);
+    free(u.blocks.data);
+    free(u.blocks.scales);
+    free(u.blocks.zeros);
     return status;
 }
 

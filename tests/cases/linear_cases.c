@@ -12,6 +12,8 @@ static const char *const format_names[] = {
     "gptq_v1", "gptq_v2", "awq_gemm", "",     "",     "ct", NULL};
 /* Index = linear_zeros, linear_order. */
 static const char *const zeros_names[] = {"packed", "none", "i8", NULL};
+/* Index = llmk_layout_class. */
+static const char *const class_names[] = {"device", "portable", "nv", NULL};
 static const char *const order_names[] = {"none", "act", "uneven", "plain", "zero", NULL};
 
 static const case_field fields[] = {
@@ -37,6 +39,8 @@ static const case_field fields[] = {
     {"pad", CASE_U64, 0, NULL, "elements by which tensors start past an aligned address"},
     {"rowpad", CASE_U64, 0, NULL, "bytes between rows of the weights' source"},
     {"split", CASE_U64, 0, NULL, "largest buffer of the weights, in bytes"},
+    {"layout", CASE_ENUM, LLMK_CLASS_OF_DEVICE, class_names, "class of the weights' layout"},
+    {"invariant", CASE_FLAG, 0, NULL, "LLMK_LINEAR_BATCH_INVARIANT"},
 };
 
 /* A shape of one cost: f16 with every layout, other types of x with some, since each pair is a
@@ -45,6 +49,7 @@ static const case_entry entries[] = {
     /* Nothing, and next to nothing. */
     {"m=0", CASE_QUICK},
     {"n=0", CASE_QUICK},
+    {"m=5 n=67 k=520 invariant", CASE_QUICK},
     {"m=3 n=5 k=0 bias=f32 residual=f16", CASE_QUICK},
     {"n=1 k=1", CASE_QUICK},
     {"n=1 k=1 w=w8", CASE_QUICK},
@@ -105,6 +110,20 @@ static const case_entry entries[] = {
     {"m=65 n=129 k=1056 w=q4_1 y=f32 bias=bf16", CASE_QUICK},
     {"m=64 n=512 k=1024 w=q4_0", CASE_QUICK},
 
+    /* Tiles of 128 x 256 x 64 and their parts, on devices of about 132 units; N in whole blocks of
+     * 32 and not. */
+    {"m=64 n=48 k=8", CASE_QUICK},
+    {"m=65 n=256 k=64 y=f32", CASE_QUICK},
+    {"m=127 n=257 k=72 bias=f16", CASE_QUICK},
+    {"m=127 n=288 k=72 bias=f16", CASE_QUICK},
+    {"m=128 n=1024 k=192 x=bf16 w=bf16 y=bf16 residual=bf16", CASE_QUICK},
+    {"m=129 n=1000 k=200 bias=f32 residual=f16 y=f32", CASE_QUICK},
+    {"m=300 n=288 k=200 x=bf16 w=bf16 y=f32 bias=f32 residual=f16", CASE_QUICK},
+    {"m=72 batch=3 n=320 k=136", CASE_QUICK},
+    {"m=70 n=64 k=136 xgap=8 ygap=1 residual=f32 rgap=3", CASE_QUICK},
+    {"m=500 n=2528 k=88 ygap=8 y=f32", CASE_QUICK},
+    {"m=129 n=16992 k=24", CASE_QUICK},
+
     /* Four bits as checkpoints pack them. */
     {"n=48 k=192 w=w4 group=128", CASE_QUICK},
     {"n=67 k=511 w=w4 group=64 y=f32", CASE_QUICK},
@@ -150,6 +169,49 @@ static const case_entry entries[] = {
     {"n=40 k=64 x=bf16 w=awq_gemm group=32 y=bf16", CASE_QUICK},
     {"n=0 k=64 w=gptq_v1 group=32", CASE_QUICK},
     {"n=8 k=0 w=awq_gemm", CASE_QUICK},
+
+    /* The layouts of NVIDIA's matrix unit on any device: formats, kinds of scale and zero, groups
+     * of one to four steps of 32, edges of blocks of 16 rows and tiles of 64 along K. */
+    {"n=48 k=192 w=w4 group=64 layout=nv", CASE_QUICK},
+    {"m=16 n=17 k=4104 w=w4 group=128 y=f32 layout=nv", CASE_QUICK},
+    {"m=9 n=1 k=192 w=w4 group=32 zeros=none y=f32 layout=nv", CASE_QUICK},
+    {"m=2 n=48 k=1000 w=w4 scale=f32 y=f32 layout=nv", CASE_QUICK},
+    {"m=7 n=36 k=8 w=gptq_v2 bits=8 y=f32 layout=nv", CASE_QUICK},
+    {"m=8 n=48 k=200 w=gptq_v1 group=32 layout=nv", CASE_QUICK},
+    {"m=15 n=40 k=264 w=gptq_v2 group=96 scale=bf16 y=f32 layout=nv", CASE_QUICK},
+    {"m=16 n=72 k=1032 w=gptq_v1 group=32 order=act y=f32 layout=nv", CASE_QUICK},
+    {"m=3 n=72 k=520 w=gptq_v2 group=128 order=uneven y=f32 layout=nv", CASE_QUICK},
+    {"m=9 n=48 k=520 w=gptq_v2 group=64 bits=8 order=act y=f32 layout=nv", CASE_QUICK},
+    {"m=2 n=136 k=513 w=awq_gemm group=64 y=f32 layout=nv", CASE_QUICK},
+    {"m=16 n=50 k=523 w=ct group=64 bits=8 zeros=i8 scale=f32 y=f32 layout=nv", CASE_QUICK},
+    {"m=7 n=67 k=511 w=ct group=32 zeros=i8 y=f32 layout=nv", CASE_QUICK},
+    {"n=131 k=4096 w=q4_0 y=f32 layout=nv", CASE_QUICK},
+    {"m=16 n=65 k=992 w=q4_1 y=f32 bias=bf16 layout=nv", CASE_QUICK},
+    {"n=48 k=192 w=q4_1 layout=nv", CASE_QUICK},
+    {"m=9 n=65 k=992 w=q8_0 y=f32 layout=nv", CASE_QUICK},
+    {"n=33 k=511 w=w8 y=f32 layout=nv", CASE_QUICK},
+    {"m=8 n=97 k=1056 w=w8 group=96 y=f32 layout=nv", CASE_QUICK},
+    {"m=4 n=61 k=512 w=q4_k y=f32 layout=nv", CASE_QUICK}, /* stays portable, as the next */
+    {"m=5 n=61 k=515 w=w4 group=7 y=f32 layout=nv", CASE_QUICK},
+    {"m=9 n=17 k=4104 x=bf16 w=w4 group=128 y=f32 layout=nv", CASE_QUICK},
+    {"m=16 n=48 k=192 x=bf16 w=w4 group=64 y=bf16 layout=nv", CASE_QUICK},
+    {"m=15 n=65 k=992 x=bf16 w=q4_1 y=f32 layout=nv", CASE_QUICK},
+    {"m=2 n=50 k=523 x=bf16 w=ct group=32 bits=8 zeros=i8 y=f32 layout=nv", CASE_QUICK},
+    {"m=8 n=33 k=511 x=bf16 w=w8 y=f32 layout=nv", CASE_QUICK},
+    {"n=100 k=320 x=f32 w=q4_0 y=f32 layout=nv", CASE_QUICK},
+    {"m=67 n=100 k=320 x=f32 w=q8_0 y=bf16 layout=nv", CASE_QUICK},
+    {"m=66 n=33 k=1003 w=w4 group=64 y=f32 layout=nv", CASE_QUICK},
+    {"m=66 n=35 k=523 w=ct group=32 bits=8 order=act y=f32 layout=nv", CASE_QUICK},
+    {"m=8 n=40 k=96 w=gptq_v1 group=32 order=act xgap=3 pad=1 layout=nv", CASE_QUICK},
+    {"m=10 n=60 k=256 w=q4_0 pad=1 residual=f16 bias=f16 layout=nv", CASE_QUICK},
+    {"m=7 n=60 k=104 w=w8 xgap=3 ygap=5 rgap=7 residual=f16 layout=nv", CASE_QUICK},
+    {"m=6 n=60 k=96 w=q4_0 transposed layout=nv", CASE_QUICK},
+    {"m=6 batch=3 n=60 k=96 w=q4_0 residual=f16 layout=nv", CASE_QUICK},
+    {"m=5 n=60 k=96 w=q8_0 residual=f16 inplace layout=nv", CASE_QUICK},
+    {"m=3 n=300 k=256 w=q4_0 split=9000 bias=f32 y=f32 layout=nv", CASE_QUICK},
+    {"m=12 n=37 k=96 w=w8 group=32 split=2100 y=f32 layout=nv", CASE_QUICK},
+    {"n=0 k=64 w=w4 layout=nv", CASE_QUICK},
+    {"m=3 n=5 k=0 w=w8 bias=f32 layout=nv", CASE_QUICK},
 
     /* Types of x, y, bias and residual. */
     {"n=100 k=300 x=f32 w=f32 y=f32", CASE_QUICK},
@@ -326,6 +388,7 @@ static bool prepare(case_run *run, const case_line *line, void *args_)
         return false;
     if (batch && m % batch)
         return case_refuse(run, "batch does not divide m");
+    args->flags = case_flag(line, "invariant") ? LLMK_LINEAR_BATCH_INVARIANT : 0;
     if (case_flag(line, "transposed") && batch)
         return case_refuse(run, "transposed and batch exclude each other");
     if (case_flag(line, "inplace") &&
@@ -382,12 +445,11 @@ static bool prepare_set(case_run *run, const case_line *line, void *args_, size_
     (void)set;
     llmk_linear_args *args = args_;
     const linear_weights *w = case_kept(run);
-    const uint64_t split = case_u64(line, "split");
     const llmk_weights_desc desc = linear_weights_describe(w);
     llmk_weights *weights = NULL;
-    const llmk_status status =
-        split ? llmk_weights_create_split(case_context(run), &desc, split, &weights)
-              : llmk_weights_create(case_context(run), &desc, &weights);
+    const llmk_status status = llmk_weights_create_as(case_context(run), &desc,
+                                                      (llmk_layout_class)case_u64(line, "layout"),
+                                                      case_u64(line, "split"), &weights);
     if (status == LLMK_OUT_OF_DEVICE_MEMORY)
         return case_skip(run, "weights: %s", llmk_error_message());
     if (status != LLMK_OK)

@@ -233,6 +233,9 @@ static bool prepare(case_run *run, const case_line *line, void *args_)
     if (groups > 1 ? experts % groups || top < 1 || top > groups || experts / groups * top < k
                    : top > groups)
         return case_refuse(run, "groups and top do not fit e and k");
+    if (groups <= 1 && case_u64(line, "top") > groups)
+        return case_refuse(run, "top is %llu; expected at most groups, %llu",
+                           (unsigned long long)case_u64(line, "top"), (unsigned long long)groups);
     if (hidden && data != LOGITS_RANDOM && data != LOGITS_TIES)
         return case_refuse(run, "odd data goes with given logits");
     if (!hidden && case_flag(line, "out"))

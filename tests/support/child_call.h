@@ -8,10 +8,10 @@
 
 static inline const char *child_chosen_variant(llmk_context *ctx, case_run *run, const case_op *op)
 {
-    llmk_variant_info infos[16];
+    llmk_variant_info infos[32];
     size_t count = 0;
-    llmk_explain(ctx, op->op, case_run_args(run, 0), infos, 16, &count);
-    for (size_t i = 0; i < count && i < 16; i++)
+    llmk_explain(ctx, op->op, case_run_args(run, 0), infos, 32, &count);
+    for (size_t i = 0; i < count && i < 32; i++)
         if (infos[i].verdict == LLMK_VERDICT_CHOSEN)
             return infos[i].name;
     return "none";

@@ -68,23 +68,26 @@ static int close_device(void **state)
 
 static const double huge[] = {9007199254740992, 4503599627370495, 99999999999999};
 
-/* The case can be made, or is refused with a sentence, and both ways of asking agree. Returns
- * whether it was refused. */
+/* The case can be made, or is refused with a sentence, and both ways of asking agree, unless it is
+ * the operator that refuses it, in its own words. Returns whether it was refused. */
 static bool try_line(const case_line *line, bool timing_only, bool make)
 {
-    char possible[512] = "", made[512] = "";
+    char possible[512] = "", made[512] = "", own_words[80];
     const bool expected = case_possible(ctx, line, timing_only, possible, sizeof possible);
     assert_true(strlen(possible) > 10);
     case_run *run = make ? case_run_new(ctx, queue, line, 1, timing_only, made, sizeof made) : NULL;
-    if (make && !run == expected) {
+    snprintf(own_words, sizeof own_words, "%s: ", line->op->name);
+    const bool operator_refuses =
+        expected && make && !run && strncmp(made, own_words, strlen(own_words)) == 0;
+    if (make && !run == expected && !operator_refuses) {
         char text[512];
         case_print(line, text, sizeof text);
         fail_msg("%s: \"%s\" but \"%s\"", text, possible, made);
     }
-    if (make && !run)
+    if (make && !run && !operator_refuses)
         assert_string_equal(possible, made);
     case_run_free(run);
-    return !expected;
+    return !expected || operator_refuses;
 }
 
 static bool is_size(const case_op *op, size_t i)

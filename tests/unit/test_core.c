@@ -314,7 +314,8 @@ static void test_forced_variant_cannot(void **state)
     /* portable wants unit strides */
     const char *line = "quantize scheme=int8-channel n=3 k=8 inner=2";
     assert_int_equal(call_and_check(ctx, line, text), LLMK_NO_VARIANT);
-    assert_non_null(strstr(text, "quantize: no variant but the forced portable serves this call"));
+    assert_non_null(
+        strstr(text, "quantize: the forced variant does not serve this call: portable: "));
     assert_int_equal(call_and_check(ctx, "add cols=8", text), LLMK_OK);
     llmk_context_free(ctx);
 }

@@ -144,7 +144,7 @@ static void test_variant_and_image(void **state)
          "quantize scheme=int8-channel n=3 k=8 inner=2",
          {"LLMK_VARIANT=quantize:portable"},
          LLMK_NO_VARIANT,
-         "the forced portable",
+         "the forced variant does not serve",
          ""},
         {CALL, {"LLMK_IMAGE=source"}, LLMK_OK, "LLMK_OK", ""},
         {CALL, {"LLMK_IMAGE="}, LLMK_OK, "LLMK_OK", ""},

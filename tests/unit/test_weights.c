@@ -37,7 +37,7 @@ static void free_source(linear_weights *w)
 static llmk_weights *create(fixture *f, const llmk_weights_desc *desc)
 {
     llmk_weights *w = NULL;
-    const llmk_status status = llmk_weights_create(f->ctx, desc, &w);
+    const llmk_status status = llmk_weights_create_as(f->ctx, desc, LLMK_CLASS_PORTABLE, 0, &w);
     if (status != LLMK_OK)
         fail_msg("%s", llmk_error_message());
     return w;
@@ -182,6 +182,158 @@ static void test_bits(void **state)
     }
 }
 
+/* ---- The layouts of NVIDIA's matrix unit, by positions worked out by hand from the drawings ----
+ */
+
+static llmk_weights *create_nv(fixture *f, const llmk_weights_desc *desc)
+{
+    llmk_weights *w = NULL;
+    if (llmk_weights_create_as(f->ctx, desc, LLMK_CLASS_NV, 0, &w) != LLMK_OK)
+        fail_msg("%s", llmk_error_message());
+    return w;
+}
+
+static void read_back(fixture *f, cl_mem buffer, size_t bytes, void *to)
+{
+    size_t size = 0;
+    clGetMemObjectInfo(buffer, CL_MEM_SIZE, sizeof size, &size, NULL);
+    assert_int_equal(size, bytes);
+    assert_int_equal(clEnqueueReadBuffer(f->queue, buffer, CL_TRUE, 0, bytes, to, 0, NULL, NULL),
+                     CL_SUCCESS);
+}
+
+static void test_nv_u4(void **state)
+{
+    enum { N = 16, K = 128, G = 2 };
+    static const struct {
+        unsigned row, k, byte, shift;
+    } at[] = {
+        {0, 0, 0, 0},    {0, 1, 2, 0},     {0, 2, 1, 0},    {0, 3, 3, 0},      {8, 0, 0, 4},
+        {8, 3, 3, 4},    {0, 4, 4, 0},     {0, 8, 16, 0},   {0, 32, 8, 0},     {1, 0, 64, 0},
+        {5, 45, 350, 0}, {15, 63, 511, 4}, {3, 64, 704, 0}, {13, 100, 844, 4},
+    };
+    static const unsigned place[N] = {0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15};
+    float scales[N][G], held_scales[G][N];
+    uint8_t zeros[N][G], held_zeros[G][N / 2], held[N * K / 2];
+    for (unsigned r = 0; r < N; r++)
+        for (unsigned g = 0; g < G; g++) {
+            scales[r][g] = (float)(r + 100 * g);
+            zeros[r][g] = (uint8_t)((r + 5 * g) % 16);
+        }
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+        uint8_t codes[N][K / 2] = {{0}};
+        codes[at[i].row][at[i].k / 2] = (uint8_t)(13u << at[i].k % 2 * 4);
+        llmk_weights_desc desc = LLMK_INIT(llmk_weights_desc);
+        desc.format = LLMK_FORMAT_W4;
+        desc.n = N;
+        desc.k = K;
+        desc.group_size = K / G;
+        desc.data = (llmk_source){.host = codes, .size = sizeof codes};
+        desc.scales = (llmk_source){.host = scales, .size = sizeof scales};
+        desc.zeros = (llmk_source){.host = zeros, .size = sizeof zeros};
+        llmk_weights *w = create_nv(*state, &desc);
+        assert_string_equal(llmk_layout_name(w->layout), "u4-affine/nv");
+        read_back(*state, w->segments[0].data, sizeof held, held);
+        for (unsigned b = 0; b < sizeof held; b++)
+            assert_int_equal(held[b], b == at[i].byte ? 13u << at[i].shift : 0);
+        read_back(*state, w->segments[0].scales, sizeof held_scales, held_scales);
+        read_back(*state, w->segments[0].zeros, sizeof held_zeros, held_zeros);
+        for (unsigned r = 0; r < N; r++)
+            for (unsigned g = 0; g < G; g++) {
+                assert_true(held_scales[g][place[r]] == scales[r][g]);
+                assert_int_equal(held_zeros[g][place[r] / 2] >> place[r] % 2 * 4 & 15, zeros[r][g]);
+            }
+        llmk_weights_free(w);
+    }
+}
+
+static void test_nv_s8(void **state)
+{
+    enum { N = 16, K = 64 };
+    static const struct {
+        unsigned row, k, byte;
+    } at[] = {{0, 0, 0},   {0, 7, 7},     {8, 0, 8},    {0, 9, 17},
+              {2, 0, 128}, {15, 31, 511}, {5, 40, 848}, {13, 63, 895}};
+    float scales[N] = {0};
+    uint8_t held[N * K];
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+        int8_t codes[N][K] = {{0}};
+        codes[at[i].row][at[i].k] = -77;
+        llmk_weights_desc desc = LLMK_INIT(llmk_weights_desc);
+        desc.format = LLMK_FORMAT_W8;
+        desc.n = N;
+        desc.k = K;
+        desc.data = (llmk_source){.host = codes, .size = sizeof codes};
+        desc.scales = (llmk_source){.host = scales, .size = sizeof scales};
+        llmk_weights *w = create_nv(*state, &desc);
+        assert_string_equal(llmk_layout_name(w->layout), "s8/nv");
+        read_back(*state, w->segments[0].data, sizeof held, held);
+        for (unsigned b = 0; b < sizeof held; b++)
+            assert_int_equal(held[b], b == at[i].byte ? 128 - 77 : 128);
+        llmk_weights_free(w);
+    }
+}
+
+/* Memory held: packed, N filled up to 16 rows and K to 128 weights of 4 bits or 64 of 8. */
+static void test_nv_bytes(void **state)
+{
+    static const struct {
+        llmk_format format;
+        uint64_t n, k, group;
+        const char *layout;
+        uint64_t data, scales; /* bytes */
+    } expected[] = {
+        {LLMK_FORMAT_W8, 48, 4096, 64, "s8/nv", UINT64_C(48) * 4096, UINT64_C(48) * 64 * 4},
+        {LLMK_FORMAT_GGUF_Q8_0, 48, 4096, 0, "s8/nv", UINT64_C(48) * 4096, UINT64_C(48) * 128 * 2},
+        {LLMK_FORMAT_GGUF_Q4_0, 48, 4096, 0, "u4-affine/nv", UINT64_C(48) * 2048,
+         UINT64_C(48) * 128 * 2},
+        {LLMK_FORMAT_GGUF_Q4_1, 48, 4096, 0, "u4-affine/nv", UINT64_C(48) * 2048,
+         UINT64_C(48) * 128 * 4},
+        {LLMK_FORMAT_GGUF_Q4_0, 17, 160, 0, "u4-affine/nv", UINT64_C(32) * 128,
+         UINT64_C(32) * 5 * 2},
+        {LLMK_FORMAT_W8, 3, 65, 0, "s8/nv", UINT64_C(16) * 128, UINT64_C(16) * 4},
+        {LLMK_FORMAT_W8, 3, 65, 24, "s8/portable", UINT64_C(3) * 80, UINT64_C(3) * 3 * 4},
+        {LLMK_FORMAT_F16, 3, 65, 0, "f16/portable", UINT64_C(3) * 160, 0},
+    };
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        linear_weights source =
+            make_source(expected[i].format, expected[i].n, expected[i].k, expected[i].group, 0);
+        const llmk_weights_desc desc = linear_weights_describe(&source);
+        llmk_weights *w = create_nv(*state, &desc);
+        size_t data = 0, scales = 0;
+        assert_string_equal(llmk_layout_name(w->layout), expected[i].layout);
+        clGetMemObjectInfo(w->segments[0].data, CL_MEM_SIZE, sizeof data, &data, NULL);
+        if (w->segments[0].scales)
+            clGetMemObjectInfo(w->segments[0].scales, CL_MEM_SIZE, sizeof scales, &scales, NULL);
+        assert_int_equal(data, expected[i].data);
+        assert_int_equal(scales, expected[i].scales);
+        assert_int_equal(w->device_bytes, data + scales);
+        llmk_weights_free(w);
+        free_source(&source);
+    }
+}
+
+/* Segments are whole blocks; where not even one fits, rows stay by themselves. */
+static void test_nv_segments(void **state)
+{
+    fixture *f = *state;
+    linear_weights source = make_source(LLMK_FORMAT_GGUF_Q4_0, 300, 256, 0, 0);
+    const llmk_weights_desc desc = linear_weights_describe(&source);
+    llmk_weights *w = NULL;
+    assert_int_equal(llmk_weights_create_as(f->ctx, &desc, LLMK_CLASS_NV, 128 * 50, &w), LLMK_OK);
+    assert_int_equal(w->block, 16);
+    assert_int_equal(w->segment_count, 7); /* 48 rows each */
+    for (size_t i = 0; i < w->segment_count; i++) {
+        assert_int_equal(w->segments[i].first, 48 * i);
+        assert_int_equal(w->segments[i].rows, i < 6 ? 48 : 12);
+    }
+    llmk_weights_free(w);
+    assert_int_equal(llmk_weights_create_as(f->ctx, &desc, LLMK_CLASS_NV, 128 * 15, &w), LLMK_OK);
+    assert_string_equal(llmk_layout_name(w->layout), "u4-affine/portable");
+    llmk_weights_free(w);
+    free_source(&source);
+}
+
 /* ---- Where the bits come from ---- */
 
 static cl_mem buffer_of(fixture *f, const void *data, uint64_t bytes, uint64_t offset)
@@ -234,7 +386,8 @@ static void test_segments(void **state)
         llmk_weights *whole = create(f, &desc), *parts = NULL;
         const uint64_t limit = whole->pitch * 70;
         assert_int_equal(whole->segment_count, 1);
-        assert_int_equal(llmk_weights_create_split(f->ctx, &desc, limit, &parts), LLMK_OK);
+        assert_int_equal(llmk_weights_create_as(f->ctx, &desc, LLMK_CLASS_PORTABLE, limit, &parts),
+                         LLMK_OK);
         assert_int_equal(parts->segment_count, 5); /* 64 rows each, whole tiles */
         uint64_t next = 0;
         for (size_t s = 0; s < parts->segment_count; s++) {
@@ -245,8 +398,9 @@ static void test_segments(void **state)
         assert_int_equal(next, 300);
         assert_same_weights(f, whole, parts);
         llmk_weights_free(parts);
-        assert_int_equal(llmk_weights_create_split(f->ctx, &desc, whole->pitch - 1, &parts),
-                         LLMK_OUT_OF_DEVICE_MEMORY);
+        assert_int_equal(
+            llmk_weights_create_as(f->ctx, &desc, LLMK_CLASS_PORTABLE, whole->pitch - 1, &parts),
+            LLMK_OUT_OF_DEVICE_MEMORY);
         assert_null(parts);
         llmk_weights_free(whole);
         free_source(&source);
@@ -460,6 +614,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_info, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_bits, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_nv_u4, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_nv_s8, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_nv_bytes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_nv_segments, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_buffers, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_segments, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_empty, set_up, tear_down),

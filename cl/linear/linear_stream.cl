@@ -1,0 +1,345 @@
+// The linear layer for up to sixteen rows of x and weights of 4 or 8 bits, on mma.sync: the time is
+// that of reading W once. The weights are the instruction's A, in the layouts u4-affine/nv and
+// s8/nv, whose bytes go from memory to its registers with nothing in between; x is B, eight rows at
+// a time, read by the lanes that need it. docs/matrix-units.md explains it. The build chooses
+//
+//     -DX=f16 | bf16   -DW=u4_nv | s8_nv   -DFRAGMENT_MMA, and perhaps -DFRAGMENT_EMULATED
+//     -DWARPS=8 | 16        share the rows of a work-group: each takes every WARPS-th step along K
+//     -DTILES=1 | 2         blocks of 16 rows of W in a work-group (for sixteen plain rows of x, which
+//                           each work-group reads again, two)
+//     -DSPAN=1 | 2 | 4      times 32 weights along K have one scale: groups are multiples of that;
+//                           0: a row has one scale
+//
+// The order of a sum depends on WARPS and SPAN alone, not on how many rows of x go together.
+#define FRAGMENT_TYPE X
+#ifndef FRAGMENT_EMULATED
+#include "common/nv.clh"
+#endif
+#include "common/halves.clh"
+#include "linear/linear_nv.clh"
+
+#define STREAM_BITS_u4_nv 4
+#define STREAM_BITS_s8_nv 8
+#define STREAM_IS_U4      (LLMK_PASTE(STREAM_BITS_, W) == 4)
+
+#define ITEMS     (WARPS * FRAGMENT_WAVE)
+#define LOADS     2                         // 16-byte loads of a step, for each tile
+#define LOAD_K    (STREAM_IS_U4 ? 64 : 32)  // weights along K of one
+#define STEP_K    (LOADS * LOAD_K)
+#define SPAN_K    (WHOLE ? STEP_K : SPAN * 32)
+#define WHOLE     (SPAN == 0) // scales are applied at the end
+#define SPANS     (WHOLE ? 1 : STEP_K / SPAN_K)
+#define MAX_TILES 2
+#define MAX_PARTS 2 // of eight rows of x
+
+// Only blocks of 32 weights come with minimums.
+#define MINIMUMS (STREAM_IS_U4 && SPAN == 1)
+
+// Sums of a warp, eight columns of so many rows: the pitch spreads them over the banks.
+#define SUM_PITCH(tiles) (16 * (tiles) + 4)
+
+// ---- Scales and zeros of a lane's two rows
+
+// As they lie in memory, so that waiting for them costs no instructions.
+typedef struct {
+    uint2 scale;
+    uint zero;
+} raw_t;
+
+// Where they are found: what the tiles share. Group of span i: mul_hi(2 i + 1, ratio).
+typedef struct {
+    bool narrow;          // scales of two bytes
+    bool zeros, minimums; // of their own
+    uint ratio, last_group;
+} groups_t;
+
+// Plain: known to have neither zeros nor minimums, and scales of two bytes.
+LINEAR_INLINE groups_t groups_of(const linear_t a, const bool plain)
+{
+    groups_t g;
+    g.narrow = plain || a.scale_kind == SCALE_F16 || a.scale_kind == SCALE_BF16;
+    g.zeros = !plain && a.zeros;
+    g.minimums = MINIMUMS && !plain && a.scale_kind == SCALE_F16_MIN;
+    const uint spans = a.group_size / SPAN_K; // of a group
+    g.ratio = a.groups == 1 ? 0 : (0x80000000u + spans - 1) / spans;
+    g.last_group = a.groups - 1;
+    return g;
+}
+
+LINEAR_INLINE float2 scales_of(const linear_t a, groups_t g, uint2 raw)
+{
+    if (!g.narrow && a.scale_kind == SCALE_F32)
+        return as_float2(raw);
+    if (a.scale_kind == SCALE_BF16)
+        return as_float2((uint2)(raw.x << 16, raw.x & 0xffff0000u));
+    const uint second = g.minimums ? raw.y : raw.x >> 16;
+    return (float2)(f16_bits_to_float((ushort)raw.x), f16_bits_to_float((ushort)second));
+}
+LINEAR_INLINE float2 minimums_of(uint2 raw)
+{
+    return (float2)(f16_bits_to_float((ushort)(raw.x >> 16)),
+                    f16_bits_to_float((ushort)(raw.y >> 16)));
+}
+
+LINEAR_INLINE halves_zeros zeros_of(uint raw)
+{
+    if (STREAM_IS_U4)
+        return u4_zeros(raw & 15, raw >> 4);
+    return s8_zeros((char)raw, (char)(raw >> 8));
+}
+LINEAR_INLINE halves_zeros zeros_of_all(const linear_t a)
+{
+    return STREAM_IS_U4 ? u4_zeros((uint)a.zero, (uint)a.zero) : s8_zeros((int)a.zero, (int)a.zero);
+}
+
+// ---- x
+
+// Elements k ... k+7 of the row that begins at element `row`, 0 from K on and where there is no
+// such row. Gathered: in any layout and order; else K is a multiple of 8.
+LINEAR_INLINE uint4 x8(const linear_t a, ulong row, bool is_row, uint k, const bool gathered)
+{
+    global const ushort *x = (global const ushort *)a.x + row;
+    if (!gathered)
+        return is_row && k < a.k ? *(global const uint4 *)(x + k) : (uint4)(0u);
+    const uint end = is_row ? a.k : 0;
+#define X_AT(i) (k + (i) < end ? (uint)x[column_of(a, k + (i)) * a.x_rows.inner] : 0u)
+    return (uint4)(X_AT(0) | X_AT(1) << 16, X_AT(2) | X_AT(3) << 16, X_AT(4) | X_AT(5) << 16,
+                   X_AT(6) | X_AT(7) << 16);
+#undef X_AT
+}
+
+// ---- The product
+
+typedef struct {
+    global const uint4 *data; // this lane's, of step 0 and group 0
+    global const uint2 *scales;
+    global const uchar *zeros;
+    uint w[LOADS][4]; // of this step
+    raw_t raw[SPANS];
+    halves_zeros zero;
+    float sum[MAX_PARTS][4]; // of the span
+    float total[MAX_PARTS][4];
+} tile_t;
+
+LINEAR_INLINE void clear(float sum[MAX_PARTS][4], const uint parts)
+{
+    FRAGMENT_UNROLL
+    for (uint p = 0; p < parts; p++) {
+        FRAGMENT_UNROLL
+        for (uint e = 0; e < 4; e++)
+            sum[p][e] = 0.0f;
+    }
+}
+
+LINEAR_INLINE uint zero_of_group(const tile_t *t, uint group)
+{
+    return STREAM_IS_U4 ? t->zeros[group * 8] : ((global const ushort *)t->zeros)[group * 8];
+}
+
+LINEAR_INLINE void find_tile(const linear_t a, tile_t *t, groups_t g, uint block, uint lane)
+{
+    const ulong entry = (ulong)block * a.groups * 8 + lane / 4;
+    t->data = (global const uint4 *)(a.data + block * a.pitch) + lane;
+    t->scales = (global const uint2 *)(a.scales + entry * (g.narrow ? 4 : 8));
+    t->zeros = a.zeros + entry * (STREAM_IS_U4 ? 1 : 2);
+    t->zero = WHOLE && g.zeros ? zeros_of(zero_of_group(t, 0)) : zeros_of_all(a);
+}
+
+LINEAR_INLINE void load_step(tile_t *t, groups_t g, uint step)
+{
+    FRAGMENT_UNROLL
+    for (uint i = 0; i < LOADS; i++) {
+        const uint4 v = load_codes(t->data + (step * LOADS + i) * (NV_TILE_BYTES / 16));
+        t->w[i][0] = v.x;
+        t->w[i][1] = v.y;
+        t->w[i][2] = v.z;
+        t->w[i][3] = v.w;
+    }
+    if (WHOLE)
+        return;
+    FRAGMENT_UNROLL
+    for (uint i = 0; i < SPANS; i++) {
+        const uint group = min(mul_hi(2 * (step * SPANS + i) + 1, g.ratio), g.last_group);
+        if (g.narrow)
+            t->raw[i].scale.x = ((global const uint *)t->scales)[group * 8];
+        else
+            t->raw[i].scale = t->scales[group * 8];
+        if (g.zeros)
+            t->raw[i].zero = zero_of_group(t, group);
+    }
+}
+
+LINEAR_INLINE void begin_span(tile_t *t, groups_t g, uint span, const uint parts)
+{
+    if (g.zeros)
+        t->zero = zeros_of(t->raw[span].zero);
+    clear(t->sum, parts);
+}
+
+// x_sum: that of the span's x, whose rows are all the same.
+LINEAR_INLINE void end_span(const linear_t a, tile_t *t, groups_t g, uint span, const uint parts,
+                            float x_sum[MAX_PARTS][4])
+{
+    const float2 scale = scales_of(a, g, t->raw[span].scale);
+    FRAGMENT_UNROLL
+    for (uint p = 0; p < parts; p++) {
+        FRAGMENT_UNROLL
+        for (uint e = 0; e < 4; e++)
+            t->total[p][e] += (e < 2 ? scale.x : scale.y) * t->sum[p][e];
+    }
+    if (g.minimums) {
+        const float2 minimum = minimums_of(t->raw[span].scale);
+        FRAGMENT_UNROLL
+        for (uint p = 0; p < parts; p++) {
+            FRAGMENT_UNROLL
+            for (uint e = 0; e < 4; e++)
+                t->total[p][e] += (e < 2 ? minimum.x : minimum.y) * x_sum[p][e];
+        }
+    }
+}
+
+// The 32 weights along K of load i that begin with its `half`-th.
+LINEAR_INLINE void multiply(fragment_unit unit, tile_t *t, const bool minimums, uint i, uint half_k,
+                            const uint tiles, const uint parts, uint x[MAX_PARTS][4],
+                            float x_sum[MAX_PARTS][4])
+{
+    const uint ones[4] = {HALVES_ONE, HALVES_ONE, HALVES_ONE, HALVES_ONE};
+    FRAGMENT_UNROLL
+    for (uint j = 0; j < 2; j++) {
+        FRAGMENT_UNROLL
+        for (uint n = 0; n < tiles; n++) {
+            uint w[4];
+            if (STREAM_IS_U4)
+                u4_operands(t[n].w[i][2 * half_k + j], t[n].zero, w);
+            else
+                s8_operands(t[n].w[i][j], t[n].w[i][2 + j], t[n].zero, w);
+            FRAGMENT_UNROLL
+            for (uint p = 0; p < parts; p++)
+                mma_instruction(unit, t[n].sum[p], w, x[p] + 2 * j);
+        }
+        if (minimums) {
+            FRAGMENT_UNROLL
+            for (uint p = 0; p < parts; p++)
+                mma_instruction(unit, x_sum[p], ones, x[p] + 2 * j);
+        }
+    }
+}
+
+// A work-group's outputs: `tiles` blocks of 16 rows of W by 8 `parts` rows of x. Beyond N the last
+// block is computed again, beyond M from an x of 0, and neither is stored.
+LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sums, const ulong m0,
+                          const uint tiles, const uint parts, const bool plain, const bool gathered)
+{
+    const uint g = unit.lane / 4, q = unit.lane % 4;
+    const uint first_block = (uint)get_group_id(0) * tiles, last_block = (a.n - 1) / 16;
+    tile_t t[MAX_TILES];
+    ulong x_row[MAX_PARTS];
+    bool is_row[MAX_PARTS];
+    float x_sum[MAX_PARTS][4];
+    FRAGMENT_UNROLL
+    for (uint p = 0; p < parts; p++) {
+        const ulong m = m0 + p * 8 + g;
+        x_row[p] = row_begin(a.x_rows, min(m, a.m - 1));
+        is_row[p] = m < a.m;
+    }
+    const groups_t groups = groups_of(a, plain);
+    FRAGMENT_UNROLL
+    for (uint n = 0; n < tiles; n++) {
+        find_tile(a, &t[n], groups, min(first_block + n, last_block), unit.lane);
+        clear(t[n].sum, parts);
+        clear(t[n].total, parts);
+    }
+
+    const uint steps = (a.k + STEP_K - 1) / STEP_K, turns = FRAGMENT_TURNS(steps, WARPS);
+    for (uint step = unit.wave; step < turns; step += WARPS) {
+        FRAGMENT_UNROLL
+        for (uint n = 0; n < tiles; n++)
+            load_step(&t[n], groups, min(step, steps - 1));
+        FRAGMENT_UNROLL
+        for (uint h = 0; h < STEP_K / 32; h++) {
+            const uint span = h * 32 / SPAN_K, k = step * STEP_K + h * 32 + q * 8;
+            uint x[MAX_PARTS][4];
+            FRAGMENT_UNROLL
+            for (uint p = 0; p < parts; p++) {
+                const uint4 v = x8(a, x_row[p], is_row[p], k, gathered);
+                x[p][0] = v.x;
+                x[p][1] = v.y;
+                x[p][2] = v.z;
+                x[p][3] = v.w;
+            }
+            if (!WHOLE && h * 32 % SPAN_K == 0) {
+                clear(x_sum, parts);
+                FRAGMENT_UNROLL
+                for (uint n = 0; n < tiles; n++)
+                    begin_span(&t[n], groups, span, parts);
+            }
+            multiply(unit, t, groups.minimums, h * 32 / LOAD_K, h % (LOAD_K / 32), tiles, parts, x,
+                     x_sum);
+            if (!WHOLE && (h + 1) * 32 % SPAN_K == 0) {
+                FRAGMENT_UNROLL
+                for (uint n = 0; n < tiles; n++)
+                    end_span(a, &t[n], groups, span, parts, x_sum);
+            }
+        }
+    }
+
+    const uint rows = 16 * tiles;
+    // The warps' sums meet in local memory, eight columns at a time, and are added in their order.
+    FRAGMENT_UNROLL
+    for (uint p = 0; p < parts; p++) {
+        if (p > 0)
+            barrier(CLK_LOCAL_MEM_FENCE);
+        FRAGMENT_UNROLL
+        for (uint n = 0; n < tiles; n++) {
+            FRAGMENT_UNROLL
+            for (uint e = 0; e < 4; e++)
+                sums[(unit.wave * 8 + mma_column(unit, e)) * SUM_PITCH(tiles) + n * 16 +
+                     mma_row(unit, e)] = WHOLE ? t[n].sum[p][e] : t[n].total[p][e];
+        }
+        const uint o = (uint)get_local_id(0), row = first_block * 16 + o % rows;
+        const ulong m = m0 + p * 8 + o / rows;
+        const bool stored = o < 8 * rows && row < a.n && m < a.m;
+        const float scale = WHOLE && stored ? nv_scale_at(a, row, 0).x : 1.0f;
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (stored) {
+            float sum = 0.0f;
+            for (uint w = 0; w < WARPS; w++)
+                sum += sums[(w * 8 + o / rows) * SUM_PITCH(tiles) + o % rows];
+            finish(a, m, row, WHOLE ? sum * scale : sum);
+        }
+    }
+}
+
+// Registers are bounded such that as many work-groups run on a compute unit as hide the loads.
+#if WARPS == 8 && (SPAN == 0 || SPAN == 4)
+#define PLAIN_8 RESIDENT(3)
+#else
+#define PLAIN_8 RESIDENT(2)
+#endif
+#if WARPS == 8
+#define PLAIN_16 RESIDENT(2)
+#else
+#define PLAIN_16 RESIDENT(1)
+#endif
+#if WARPS == 8 && SPAN != 1
+#define AFFINE_16 RESIDENT(2)
+#else
+#define AFFINE_16 RESIDENT(1)
+#endif
+
+#define STREAM(name, bound, tiles, parts, plain, gathered)                                         \
+    kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) bound void name(LINEAR_PARAMETERS)   \
+    {                                                                                              \
+        local float sums[WARPS * 8 * SUM_PITCH(tiles)];                                            \
+        FRAGMENT_UNIT(unit, WARPS);                                                                \
+        const linear_t a = LINEAR_ARGUMENTS;                                                       \
+        stream(a, unit, sums, m_first, tiles, parts, plain, gathered);                             \
+    }
+
+// By rows of x, eight or sixteen.
+STREAM(linear_stream_8, PLAIN_8, TILES, 1, true, false)
+STREAM(linear_stream_16, PLAIN_16, 2, 2, true, false)
+STREAM(linear_stream_8_affine, RESIDENT(2), TILES, 1, false, false)
+STREAM(linear_stream_16_affine, AFFINE_16, TILES, 2, false, false)
+STREAM(linear_stream_8_gathered, RESIDENT(2), TILES, 1, false, true)
+STREAM(linear_stream_16_gathered, AFFINE_16, TILES, 2, false, true)

@@ -1,0 +1,369 @@
+// The linear layer on wgmma, for compute capability 9.0 and many rows of x: f16 or bf16 x and W,
+// f32 sums. From its sm_90a image only; docs/matrix-units.md explains it.
+//
+// A work-group is three warpgroups. Two multiply, 64 rows of x each; the third brings tiles of x and
+// W, 64 of K at a time, into one of STAGES places in local memory. Two barriers a stage tell that it
+// is full, and that it is free again. Work-groups stay and take one tile of y after the other.
+//
+//     -DX=f16 | bf16
+#define NV90_TYPE X
+
+#include "common/nv.clh"
+#include "common/nv90.clh"
+#include "linear/linear_common.clh"
+#include "linear/linear_rows.clh"
+
+#define TILE_M   128
+#define TILE_N   256
+#define TILE_K   64
+#define STAGES   4
+#define X_BYTES  (TILE_M * NV90_ROW)
+#define STAGE    ((TILE_M + TILE_N) * NV90_ROW)
+#define X_COPIES (TILE_M * 8 / 128) // of an item
+#define W_COPIES (TILE_N * 8 / 128)
+
+#define UNROLL   _Pragma("unroll")
+
+// ---- The tiles of y
+
+typedef struct {
+    uint row, column, width;
+} tile_t;
+
+// Tile `index` of those of TILE_N columns until `whole`, of TILE_N / cut after that. Bands of BAND
+// rows of tiles, column by column: those that are computed at one time share x and W in the cache.
+#define BAND 8
+static inline tile_t tile_at(const linear_t a, uint index, uint whole, uint cut)
+{
+    const uint rows = ((uint)a.m + TILE_M - 1) / TILE_M, columns = (a.n + TILE_N - 1) / TILE_N;
+    const uint beyond = index < whole ? 0 : index - whole;
+    const uint id = index < whole ? index : whole + beyond / cut;
+    const uint first = id / (BAND * columns) * BAND, within = id % (BAND * columns);
+    const uint height = min(rows - first, (uint)BAND);
+    const uint width = index < whole ? TILE_N : TILE_N / cut;
+    return (tile_t){(first + within % height) * TILE_M,
+                    within / height * TILE_N + beyond % cut * width, width};
+}
+
+// ---- Stages
+
+typedef struct {
+    uint tiles, full, free; // addresses: of stage 0 and its barriers
+    uint slot, phase;       // of the stage that comes next
+} stages_t;
+
+static inline void next_stage(stages_t *s)
+{
+    s->slot++;
+    if (s->slot == STAGES) {
+        s->slot = 0;
+        s->phase ^= 1;
+    }
+}
+
+// ---- The warpgroup that copies
+
+// An item copies the same chunk of rows 16 apart, which are all swizzled alike. What is beyond the
+// matrix is not copied: it makes sums that are not stored.
+typedef struct {
+    uint chunk, to;        // to: from the beginning of a tile
+    uint row;              // of x, the first
+    uint x_count, w_count; // copies within the matrix
+    global const uchar *w;
+} copies_t;
+
+static inline copies_t copies_of(const linear_t a, tile_t tile)
+{
+    copies_t c;
+    const uint item = (uint)get_local_id(0) % 128, row = item / 8;
+    c.chunk = item % 8;
+    c.to = nv90_offset(row, c.chunk);
+    c.row = tile.row + row;
+    c.x_count = c.row < a.m ? min(((uint)a.m - c.row + 15) / 16, (uint)X_COPIES) : 0;
+    const uint column = tile.column + nv90_column(row);
+    const uint left = a.n - min(column, a.n);
+    c.w_count = min(left / 32 * 2 + (left % 32 > 0) + (left % 32 > 4), tile.width / 16);
+    c.w = a.data + column * a.pitch;
+    return c;
+}
+
+static inline void copy_w(const linear_t a, const copies_t *c, uint k, uint to)
+{
+    const uint at = k + c->chunk * 8, bytes = at < a.k ? 16 : 0;
+    global const uchar *w = c->w + (ulong)at * 2;
+    UNROLL
+    for (uint i = 0; i < W_COPIES; i++) {
+        nv90_copy(to + X_BYTES + i * 16 * NV90_ROW, w, bytes, i, c->w_count);
+        w += (i % 2 ? 28 : 4) * a.pitch; // nv90_column: rows 16 apart, then 32
+    }
+}
+
+// Any x.
+static inline void copy_x(const linear_t a, const copies_t *c, uint k, uint to)
+{
+    _Pragma("unroll 1")
+    for (uint i = 0; i < c->x_count; i++) {
+        const ulong row = row_begin(a.x_rows, c->row + 16 * i);
+        nv90_put(to + i * 16 * NV90_ROW,
+                 gather(a, (global const ushort *)a.x + row, k + c->chunk * 8));
+    }
+}
+
+// A stage is declared full when the copies of the one after it are under way.
+static inline void copy_tiles(const linear_t a, stages_t s, uint whole, uint cut, uint tiles)
+{
+    uint last = STAGES;
+    for (uint index = (uint)get_group_id(0); index < tiles; index += (uint)get_num_groups(0)) {
+        const tile_t tile = tile_at(a, index, whole, cut);
+        if (tile.column >= a.n)
+            continue;
+        const copies_t copies = copies_of(a, tile);
+        for (uint k = 0; k < a.k; k += TILE_K) {
+            const uint to = s.tiles + s.slot * STAGE + copies.to;
+            nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
+            copy_w(a, &copies, k, to);
+            copy_x(a, &copies, k, to);
+            nv90_copies_commit();
+            if (last < STAGES) {
+                nv90_copies_land(1);
+                nv90_barrier_arrive(s.full + last * 8);
+            }
+            last = s.slot;
+            next_stage(&s);
+        }
+    }
+    nv90_copies_land(0);
+    if (last < STAGES)
+        nv90_barrier_arrive(s.full + last * 8);
+}
+
+// The same by one item, in boxes. map: of x, then of W.
+static inline void box_tiles(const linear_t a, stages_t s, uint whole, uint cut, uint tiles,
+                             ulong map)
+{
+    for (uint index = (uint)get_group_id(0); index < tiles; index += (uint)get_num_groups(0)) {
+        const tile_t tile = tile_at(a, index, whole, cut);
+        if (tile.column >= a.n)
+            continue;
+        for (uint k = 0; k < a.k; k += TILE_K) {
+            const uint to = s.tiles + s.slot * STAGE, full = s.full + s.slot * 8;
+            nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
+            nv90_barrier_expect(full, X_BYTES + tile.width * NV90_ROW);
+            nv90_box_rows(to, map, k, tile.row, full);
+            for (uint i = 0; i < tile.width; i += 64)
+                nv90_box_columns(to + X_BYTES + i * NV90_ROW, map + NV90_MAP_BYTES, k,
+                                 (tile.column + i) / 32, full);
+            next_stage(&s);
+        }
+    }
+}
+
+// ---- The warpgroups that multiply
+
+static inline void free_stage(const stages_t *s, uint slot)
+{
+    if (get_local_id(0) % 32 == 0)
+        nv90_barrier_arrive(s->free + slot * 8);
+}
+
+// The stage before is free as soon as its products are over, while those of this one run.
+#define MULTIPLY_TILE(width)                                                                       \
+    static inline void multiply_tile_##width(float *sums, stages_t *s, uint k, uint x_at)          \
+    {                                                                                              \
+        uint last = 0;                                                                             \
+        for (uint at = 0; at < k; at += TILE_K) {                                                  \
+            const uint stage = s->tiles + s->slot * STAGE;                                         \
+            nv90_barrier_wait(s->full + s->slot * 8, s->phase);                                    \
+            nv90_multiply_##width(sums, nv90_descriptor(stage + x_at),                             \
+                                  nv90_descriptor(stage + X_BYTES));                               \
+            if (at > 0)                                                                            \
+                free_stage(s, last);                                                               \
+            last = s->slot;                                                                        \
+            next_stage(s);                                                                         \
+        }                                                                                          \
+        nv90_end_##width(sums);                                                                    \
+        free_stage(s, last);                                                                       \
+    }
+MULTIPLY_TILE(256)
+MULTIPLY_TILE(128)
+MULTIPLY_TILE(64)
+
+// What a lane has of a tile: eight neighbouring columns of each 32, of two rows.
+typedef struct {
+    uint row, column; // the first; the other row is 8 further
+    uint width;       // of the tile from `column` on, within the matrix
+    bool in[2];       // whether the rows are
+} share_t;
+
+static inline share_t share_of(const linear_t a, tile_t tile, uint item)
+{
+    const uint row = tile.row + item / 32 * 16 + item % 32 / 4, at = item % 4 * 8;
+    const uint width = min(tile.width, a.n - tile.column);
+    return (share_t){row, tile.column + at, width - min(at, width), {row < a.m, row + 8 < a.m}};
+}
+
+// The sums lie in registers, which must be named by constants. Number f of 16: of the first row where
+// f is even, of the second where it is odd.
+#define EACH_EIGHT(f, share)                                                                       \
+    UNROLL                                                                                         \
+    for (uint f = 0; f < TILE_N / 16; f++)                                                         \
+        if (f / 2 * 32 < (share).width && (share).in[f % 2])
+
+static inline float8 eight_of(const float *sums, uint f)
+{
+    const float *at = sums + f / 2 * 16 + f % 2 * 2;
+    return (float8)(at[0], at[1], at[4], at[5], at[8], at[9], at[12], at[13]);
+}
+static inline void add_eight(float *sums, uint f, float8 v)
+{
+    float *at = sums + f / 2 * 16 + f % 2 * 2;
+    at[0] += v.s0, at[1] += v.s1, at[4] += v.s2, at[5] += v.s3;
+    at[8] += v.s4, at[9] += v.s5, at[12] += v.s6, at[13] += v.s7;
+}
+
+// Elements of a vector or of two rows, which begin at `at`.
+static inline void add_vectors(float *sums, share_t s, global const void *p, uint type,
+                               const ulong at[2])
+{
+    if (type == DT_F32) {
+        EACH_EIGHT(f, s)
+            add_eight(sums, f, f32_load8((global const float *)p, at[f % 2] + f / 2 * 32));
+    } else if (type == DT_F16) {
+        EACH_EIGHT(f, s)
+            add_eight(sums, f, f16_load8((global const ushort *)p, at[f % 2] + f / 2 * 32));
+    } else {
+        EACH_EIGHT(f, s)
+            add_eight(sums, f, bf16_load8((global const ushort *)p, at[f % 2] + f / 2 * 32));
+    }
+}
+static inline void store_vectors(const float *sums, share_t s, global void *p, uint type,
+                                 const ulong at[2])
+{
+    if (type == DT_F32) {
+        EACH_EIGHT(f, s)
+            f32_store8((global float *)p, at[f % 2] + f / 2 * 32, eight_of(sums, f));
+    } else if (type == DT_F16) {
+        EACH_EIGHT(f, s)
+            *(global uint4 *)((global ushort *)p + at[f % 2] + f / 2 * 32) =
+                f16_pack8(eight_of(sums, f));
+    } else {
+        EACH_EIGHT(f, s)
+            *(global uint4 *)((global ushort *)p + at[f % 2] + f / 2 * 32) =
+                bf16_pack8(eight_of(sums, f));
+    }
+}
+
+// Single elements, from one place of code for all sums.
+static inline void store_elements(const linear_t a, const float *sums, share_t s)
+{
+    _Pragma("unroll 1")
+    for (uint pass = 0; pass < TILE_N / 16; pass++) {
+        float8 eight = (float8)(0.0f);
+        EACH_EIGHT(f, s)
+            if (f == pass)
+                eight = eight_of(sums, f);
+        const uint row = s.row + pass % 2 * 8, from = pass / 2 * 32;
+        _Pragma("unroll 1")
+        for (uint i = from; i < min(from + 8, s.width) && row < a.m; i++) {
+            finish(a, row, s.column + i, eight.s0);
+            eight = eight.s12345677;
+        }
+    }
+}
+
+static inline void store_tile(const linear_t a, float *sums, tile_t tile, uint item)
+{
+    const share_t s = share_of(a, tile, item);
+    const ulong c = (ulong)a.first + s.column, b = a.bias_rows.offset + c;
+    const ulong row[2] = {min((ulong)s.row, a.m - 1), min((ulong)s.row + 8, a.m - 1)};
+    const ulong bias[2] = {b, b};
+    const ulong residual[2] = {row_begin(a.residual_rows, row[0]) + c,
+                               row_begin(a.residual_rows, row[1]) + c};
+    const ulong y[2] = {row_begin(a.y_rows, row[0]) + c, row_begin(a.y_rows, row[1]) + c};
+    if (s.width % 8 != 0 || !is_vector(a.y, a.y_type, y[0], a.y_rows.inner) ||
+        !is_vector(a.y, a.y_type, y[1], a.y_rows.inner) ||
+        (a.bias && !is_vector(a.bias, a.bias_type, b, a.bias_rows.inner)) ||
+        (a.residual &&
+         !(is_vector(a.residual, a.residual_type, residual[0], a.residual_rows.inner) &&
+           is_vector(a.residual, a.residual_type, residual[1], a.residual_rows.inner)))) {
+        store_elements(a, sums, s);
+        return;
+    }
+    if (a.bias)
+        add_vectors(sums, s, a.bias, a.bias_type, bias);
+    if (a.residual)
+        add_vectors(sums, s, a.residual, a.residual_type, residual);
+    store_vectors(sums, s, a.y, a.y_type, y);
+}
+
+static inline void multiply_tiles(const linear_t a, stages_t s, uint whole, uint cut, uint tiles)
+{
+    const uint item = (uint)get_local_id(0);
+    const uint x_at = item / 128 * (64 * NV90_ROW);
+    for (uint index = (uint)get_group_id(0); index < tiles; index += (uint)get_num_groups(0)) {
+        const tile_t tile = tile_at(a, index, whole, cut);
+        if (tile.column >= a.n)
+            continue;
+        float sums[TILE_N / 2];
+        UNROLL
+        for (uint i = 0; i < TILE_N / 2; i++)
+            sums[i] = 0.0f;
+        if (tile.width == 256)
+            multiply_tile_256(sums, &s, a.k, x_at);
+        else if (tile.width == 128)
+            multiply_tile_128(sums, &s, a.k, x_at);
+        else
+            multiply_tile_64(sums, &s, a.k, x_at);
+        store_tile(a, sums, tile, item);
+    }
+}
+
+// cut: into how many parts, 1, 2 or 4, the tiles of the last round are cut.
+kernel __attribute__((reqd_work_group_size(384, 1, 1))) __attribute__((annotate("minnctapersm=1")))
+void linear_wgmma(LINEAR_PARAMETERS, const uint cut)
+{
+    local uchar tiles[STAGES * STAGE] __attribute__((aligned(1024)));
+    local uchar maps[2 * NV90_MAP_BYTES] __attribute__((aligned(128)));
+    local ulong barriers[2 * STAGES];
+    local uint slot;
+    const linear_t a = LINEAR_ARGUMENTS;
+    const uint item = (uint)get_local_id(0);
+    const uint full = (uint)(size_t)barriers, map = (uint)(size_t)maps;
+    const stages_t s = {(uint)(size_t)tiles, full, full + STAGES * 8, 0, 0};
+    // Whether the copy unit can: one stride between rows, on 16-byte boundaries; whole blocks of W.
+    const bool boxes = x_access == X_ALIGNED && x_rows.n1 * x_rows.n2 <= 1 && x_rows.s0 > 0 &&
+                       x_rows.s0 % 8 == 0 && n % 32 == 0;
+    if (item < STAGES) {
+        nv90_barrier_init(s.full + item * 8, boxes ? 1 : 128); // items that copy
+        nv90_barrier_init(s.free + item * 8, 8);               // warps that multiply
+    }
+    if (boxes && item == 256) {
+        slot = nv90_take_slot();
+        nv90_map_rows(map, (global const ushort *)x + x_rows.offset, k, (uint)m, x_rows.s0 * 2);
+        nv90_map_columns(map + NV90_MAP_BYTES, data, k, n / 32, pitch);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+
+    const uint all = ((uint)m + TILE_M - 1) / TILE_M * ((n + TILE_N - 1) / TILE_N);
+    const uint rest = cut > 1 ? all % (uint)get_num_groups(0) : 0;
+    const uint whole = all - rest, count = whole + rest * cut;
+    if (item < 256) {
+        nv90_registers_up(216);
+        multiply_tiles(a, s, whole, cut, count);
+    } else {
+        nv90_registers_down(72);
+        if (!boxes) {
+            copy_tiles(a, s, whole, cut, count);
+        } else if (item < 256 + 32) {
+            const ulong published = nv90_map_of(slot, 0);
+            nv90_map_publish(published, map);
+            nv90_map_publish(published + NV90_MAP_BYTES, map + NV90_MAP_BYTES);
+            if (item == 256)
+                box_tiles(a, s, whole, cut, count, published);
+        }
+    }
+    // All boxes have arrived.
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (boxes && item == 256)
+        nv90_give_slot(slot);
+}

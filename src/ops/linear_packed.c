@@ -1,0 +1,67 @@
+/*
+ * linear_packed.c - the linear layer for more rows of x than linear_stream.c takes and weights in
+ * the layouts of mma.sync: cl/linear/linear_packed.cl.
+ */
+#include "ops/elementwise.h"
+#include "ops/linear.h"
+
+#define ITEMS       128u
+#define COLUMNS     128u
+#define LOCAL_BYTES (48u << 10)
+#define SCRATCH     (18u << 10) /* the emulator's */
+
+static bool fits(const llmk_context *ctx, const linear_problem *p, uint32_t bytes, llmk_reason *why)
+{
+    const llmk_weights *w = p->weights;
+    if (!(LLMK_LAYOUT_BIT(w->layout) & LLMK_LAYOUTS_NV))
+        return llmk_no(why, "does not read the layout %s", llmk_layout_name(w->layout));
+    if (p->x.dtype != LLMK_F16 && p->x.dtype != LLMK_BF16)
+        return llmk_no(why, "x is %s: for f16 and bf16", llmk_dtype_name(p->x.dtype));
+    if (w->depth == 0)
+        return llmk_no(why, "k is 0");
+    if (ctx->caps.max_work_group < ITEMS || ctx->caps.local_bytes < bytes)
+        return llmk_no(why, "needs work-groups of %u and %u bytes of local memory", ITEMS, bytes);
+    return true;
+}
+
+bool llmk_linear_nv_packed_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
+{
+    return llmk_nv_supported(ctx, why) && fits(ctx, problem, LOCAL_BYTES, why);
+}
+
+bool llmk_linear_emulated_nv_packed_supports(llmk_context *ctx, const void *problem,
+                                             llmk_reason *why)
+{
+    if (!ctx->is_trial && !llmk_variant_is_forced(ctx, "linear", "emulated-nv-packed"))
+        return llmk_no(why, "emulates a matrix unit: for tests, only where forced");
+    return fits(ctx, problem, LOCAL_BYTES + SCRATCH, why);
+}
+
+static llmk_status launch_packed(llmk_launch *launch, const linear_problem *p, const char *unit)
+{
+    const llmk_weights *w = p->weights;
+    const bool short_groups =
+        (w->groups > 1 && w->group_size % 64 != 0) || w->scale_kind == LLMK_SCALE_F16_MIN;
+    const bool few = short_groups || p->x.nrows <= 32;
+    char defines[96];
+    llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype),
+              llmk_layout_is_u4(w->layout) ? " -DW=u4_nv" : " -DW=s8_nv",
+              short_groups ? " -DSPAN=32" : " -DSPAN=64", " -DFRAGMENT_MMA", unit, NULL);
+    const linear_recipe r = {.file = "linear/linear_packed.cl",
+                             .defines = defines,
+                             .kernel = few ? "linear_packed_32" : "linear_packed_64",
+                             .rows = few ? 32 : 64,
+                             .columns = COLUMNS,
+                             .local = {ITEMS, 1, 1}};
+    return llmk_linear_run(launch, p, &r);
+}
+
+llmk_status llmk_linear_nv_packed_launch(llmk_launch *launch, const void *problem)
+{
+    return launch_packed(launch, problem, " -DASYNC_COPY_CP");
+}
+
+llmk_status llmk_linear_emulated_nv_packed_launch(llmk_launch *launch, const void *problem)
+{
+    return launch_packed(launch, problem, " -DFRAGMENT_EMULATED");
+}
