@@ -20,36 +20,29 @@ LINEAR_INLINE float dot16(float16 a, float16 b)
     return r.x + r.y + (r.z + r.w);
 }
 
-// Adds to sum[i] the products of row i of the tile with two rows of W, 16 elements from `at` on.
-LINEAR_INLINE void few_pair(const linear_t a, const linear_t b, const ulong *x_row, uint2 w_row,
-                            uint at, uint rows, float2 *sum)
-{
-    const float16 w0 = weight16(W)(a, w_row.x, at), w1 = weight16(W)(b, w_row.y, at);
-#pragma unroll
-    for (uint i = 0; i < ROWS; i++)
-        if (i < rows) {
-            const float16 v = x16(a, x_row[i], at);
-            sum[i] += (float2)(dot16(v, w0), dot16(v, w1));
-        }
-}
-
 // The products of a tile's rows with four rows of W, the even ones of `a` and the odd ones of `b`:
-// parts[i][item] is this item's part of row i's. Two rows at a time: four would not leave registers.
+// parts[i][item] is this item's part of row i's.
 LINEAR_INLINE void few_product(const linear_t a, const linear_t b, const ulong *x_row,
                                const uint4 w_row, uint rows, local float4 (*parts)[ITEMS])
 {
     const uint item = get_local_id(0);
-    float2 first[ROWS], second[ROWS];
+    float4 sum[ROWS];
 #pragma unroll
     for (uint i = 0; i < ROWS; i++)
-        first[i] = second[i] = 0.0f;
+        sum[i] = 0.0f;
     for (uint at = item % TEAM * 16; at < a.k; at += TEAM * 16) {
-        few_pair(a, b, x_row, w_row.xy, at, rows, first);
-        few_pair(a, b, x_row, w_row.zw, at, rows, second);
+        const float16 w0 = weight16(W)(a, w_row.x, at), w1 = weight16(W)(b, w_row.y, at);
+        const float16 w2 = weight16(W)(a, w_row.z, at), w3 = weight16(W)(b, w_row.w, at);
+#pragma unroll
+        for (uint i = 0; i < ROWS; i++)
+            if (i < rows) {
+                const float16 v = x16(a, x_row[i], at);
+                sum[i] += (float4)(dot16(v, w0), dot16(v, w1), dot16(v, w2), dot16(v, w3));
+            }
     }
 #pragma unroll
     for (uint i = 0; i < ROWS; i++)
-        parts[i][item] = (float4)(first[i], second[i]);
+        parts[i][item] = sum[i];
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
@@ -130,7 +123,7 @@ grouped_few_gated(GROUPED_PARAMETERS, GATED_PARAMETERS)
 }
 
 // y[t] = sum of weights * (rows of t) + residual * sigmoid(residual_logit).
-kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) RESIDENT(2) void
+kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void
 grouped_few_combine(GROUPED_PARAMETERS, global const void *weights, const rows_t weights_rows,
                     const uint weights_type, const uint tokens, const uint experts_a_token,
                     global const float *residual, const rows_t residual_rows, // may be NULL
