@@ -30,6 +30,9 @@ root, and only if something is missing). Elsewhere they are named.
 Environment:
   LLMK_PRESET   CMake preset: dev (default, in build/), release, ci, asan, tsan
   LLMK_JOBS     parallel jobs (default: the number of processors)
+  LLMK_IMAGES   kinds of kernel images to build, as "spirv,nvidia", or "" for none, which builds
+                faster (default: what the build folder was configured with; in a new one all kinds
+                whose compilers are installed)
 TEXT
 }
 
@@ -71,7 +74,7 @@ find_missing() {
     need opencl-headers "OpenCL headers" have_header CL/cl.h
     need ocl-icd-opencl-dev "OpenCL loader" have_pkg OpenCL
     need pocl-opencl-icd "OpenCL driver for the CPU" have_cpu_driver
-    need libjansson-dev "reads tuning files" have_pkg jansson
+    need libjansson-dev "JSON of the tools: safetensors, benchmark results" have_pkg jansson
     if [ "$preset" != release ]; then
         need libcmocka-dev "unit tests" have_pkg cmocka
     fi
@@ -132,7 +135,9 @@ build() {
     if [ ! -f "$build_dir/CMakeCache.txt" ] && have ninja; then
         generator=(-G Ninja)
     fi
-    cmake --preset "$preset" "${generator[@]}" ||
+    local images=()
+    [ -z "${LLMK_IMAGES+set}" ] || images=("-DLLMK_IMAGES=$LLMK_IMAGES")
+    cmake --preset "$preset" "${generator[@]}" "${images[@]}" ||
         die "the configuration failed; CMake says why above"
     say "Building with $jobs jobs"
     cmake --build "$build_dir" --parallel "$jobs" || die "the build failed; its first error is above"
@@ -219,6 +224,8 @@ main() {
     }
     case $command in
     build | test | demo)
+        [ "$command" != test ] || [ "$preset" != release ] ||
+            die "the preset release builds no tests: give LLMK_PRESET=dev, ci, asan or tsan with test"
         install_missing "$command"
         build
         [ "$command" != test ] || run_tests

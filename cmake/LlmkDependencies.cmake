@@ -1,4 +1,4 @@
-# What the library needs from the system.
+# What the library needs from the system, and what the tools need beyond it.
 
 find_package(OpenCL REQUIRED)
 set(THREADS_PREFER_PTHREAD_FLAG ON)
@@ -13,34 +13,28 @@ if(LLMK_MATH_LIBRARY)
   list(APPEND LLMK_PRIVATE_LIBRARIES m)
   list(APPEND LLMK_PC_LIBS_PRIVATE -lm)
 endif()
-list(APPEND LLMK_PRIVATE_LIBRARIES ${CMAKE_DL_LIBS})
-foreach(library ${CMAKE_DL_LIBS})
-  list(APPEND LLMK_PC_LIBS_PRIVATE -l${library})
-endforeach()
 
-# jansson reads tuning rows. Without it the built-in rows still work.
-set(LLMK_HAVE_JANSSON OFF)
-set(LLMK_JANSSON_STATUS "off (jansson was not found by pkg-config: user tuning files are not read)")
+# jansson is for the tools alone: safetensors headers, config.json, llmk-bench's JSON. The library
+# reads and writes none. Tests link it to read what the tools write.
+set(LLMK_TOOL_LIBRARIES "")
+set(LLMK_JANSSON_STATUS "off (jansson was not found by pkg-config: the tools read no safetensors files and write no JSON)")
 if(PkgConfig_FOUND)
   pkg_check_modules(JANSSON QUIET IMPORTED_TARGET jansson)
   if(JANSSON_FOUND)
-    set(LLMK_HAVE_JANSSON ON)
     set(LLMK_JANSSON_STATUS "on (jansson ${JANSSON_VERSION})")
-    list(APPEND LLMK_PRIVATE_LIBRARIES PkgConfig::JANSSON)
+    list(APPEND LLMK_TOOL_LIBRARIES PkgConfig::JANSSON)
     target_compile_definitions(llmk_build_options INTERFACE
       $<$<COMPILE_LANGUAGE:C>:LLMK_HAVE_JANSSON=1>)
   endif()
 endif()
 
-# zstd unpacks kernel images. Without it there are none.
+# zstd unpacks kernel images. Without it there are none, and without them it is not linked
+# (LlmkImages.cmake): users of the static library would have to have it for nothing.
 set(LLMK_HAVE_ZSTD OFF)
 if(PkgConfig_FOUND)
   pkg_check_modules(ZSTD QUIET IMPORTED_TARGET libzstd)
   if(ZSTD_FOUND)
     set(LLMK_HAVE_ZSTD ON)
-    list(APPEND LLMK_PRIVATE_LIBRARIES PkgConfig::ZSTD)
-    target_compile_definitions(llmk_build_options INTERFACE
-      $<$<COMPILE_LANGUAGE:C>:LLMK_HAVE_ZSTD=1>)
   endif()
 endif()
 

@@ -83,6 +83,13 @@ endif()
 if(LLMK_IMAGES_AMD_STATUS MATCHES "^on")
   list(APPEND llmk_image_targets gfx942)
 endif()
+if(llmk_image_targets)
+  # Users of the installed static library need no libzstd.pc: llmkConfig.cmake makes llmk::zstd.
+  list(APPEND LLMK_PRIVATE_LIBRARIES $<BUILD_INTERFACE:PkgConfig::ZSTD> $<INSTALL_INTERFACE:llmk::zstd>)
+  list(APPEND LLMK_PC_LIBS_PRIVATE -lzstd)
+  target_compile_definitions(llmk_build_options INTERFACE
+    $<$<COMPILE_LANGUAGE:C>:LLMK_HAVE_ZSTD=1>)
+endif()
 set(LLMK_IMAGE_KINDS "source")
 foreach(pair SPIRV:spirv NVIDIA:ptx CUBIN:cubin AMD:gfx942)
   string(REPLACE ":" ";" pair "${pair}")

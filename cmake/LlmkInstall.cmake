@@ -5,12 +5,9 @@ if(NOT LLMK_INSTALL)
 endif()
 include(CMakePackageConfigHelpers)
 
-set(LLMK_STATIC_MODULES "") # pkg-config modules that the static library needs
-if(LLMK_HAVE_JANSSON)
-  list(APPEND LLMK_STATIC_MODULES jansson)
-endif()
-if(LLMK_HAVE_ZSTD)
-  list(APPEND LLMK_STATIC_MODULES libzstd)
+set(LLMK_STATIC_NEEDS_ZSTD OFF)
+if(llmk_image_targets)
+  set(LLMK_STATIC_NEEDS_ZSTD ON)
 endif()
 
 set(llmk_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/llmk")
@@ -52,7 +49,6 @@ foreach(dir LIBDIR INCLUDEDIR)
     set(LLMK_PC_${dir} "\${prefix}/${CMAKE_INSTALL_${dir}}")
   endif()
 endforeach()
-list(JOIN LLMK_STATIC_MODULES ", " LLMK_PC_REQUIRES_PRIVATE)
 list(JOIN LLMK_PC_LIBS_PRIVATE " " LLMK_PC_LIBS_PRIVATE)
 configure_file("${PROJECT_SOURCE_DIR}/cmake/llmk_cl.pc.in" "${PROJECT_BINARY_DIR}/llmk_cl.pc" @ONLY)
 install(FILES "${PROJECT_BINARY_DIR}/llmk_cl.pc"

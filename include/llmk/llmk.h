@@ -29,11 +29,18 @@
  *   kernels and tests them, and may block for that; llmk_prepare() does it ahead of time.
  * - Argument structs begin with `size_t struct_size`; start from LLMK_INIT(type), which sets it and
  *   clears the rest. Every option's default is zero; sizes are literal. Where a literal zero is a
- *   legal choice (eps), a flag says that it is meant.
+ *   legal choice (eps), a flag says that it is meant. A caller's struct may be of an older version
+ *   (what it lacks is zero) or of a newer one, up to twice as long: what this version does not know
+ *   must be zero, else LLMK_UNSUPPORTED. Any other struct_size is LLMK_INVALID_ARGUMENT, and
+ *   nothing behind it is read. Structs for the library to fill that begin with it are filled as far
+ *   as it reaches, and what a newer caller has beyond this version's fields becomes zero.
  * - All arguments are checked before anything is enqueued. A call that returns an error has written
  *   nothing. llmk_error_message() names the argument, what it was and what was expected.
  * - Tensors may have any strides; operators are fastest where the innermost stride is 1 and rows
- *   start on 16-byte boundaries. Zero-sized tensors are legal: such a call writes nothing.
+ *   start on 16-byte boundaries. Zero-sized tensors are legal: a call whose output has no elements
+ *   writes nothing. (An output that has some is written: llmk_linear with K = 0 gives bias +
+ *   residual, llmk_error_report of nothing a report, llmk_moe_permute of no tokens offsets.) They
+ *   too need a buffer, of any size, since a tensor without one is absent.
  * - Inputs are never written. Outputs must not overlap any other tensor of the call, unless it says
  *   that a pair may be "in place": then both are the very same elements in the same order (same
  *   buffer, offset, dtype and strides). Tensors count as overlapping where the ranges of memory
@@ -41,7 +48,8 @@
  *   nest: each steps over all that the smaller ones reach.
  * - Arithmetic is done in f32 (accumulation included); f16 and bf16 are storage types. Results are
  *   deterministic: the same call on the same device with the same library gives the same bits.
- *   docs/numerics.md states each operator's error bound.
+ *   docs/numerics.md and the pages that it lists state each operator's error bound. NaN and
+ *   infinities give what the formulas give in IEEE arithmetic, unless it says otherwise below.
  * - On an out-of-order queue the kernels of a call are chained with events; llmk_events orders the
  *   calls among each other.
  *
@@ -56,16 +64,22 @@
  *
  * 4. Environment
  * --------------
+ * An empty value is none. Values other than these make llmk_context_create() fail with
+ * LLMK_INVALID_ARGUMENT and a sentence; a device that is not there with LLMK_NO_DEVICE.
+ *
  * - LLMK_DEVICE: a device, by its index in llmk_device_list(), "gpu", "cpu", or a part of
- *   "PLATFORM / DEVICE", letters of either case. Ignored where the caller gives one.
+ *   "PLATFORM / DEVICE" with a letter or a digit in it, letters of either case. Ignored where the
+ *   caller gives one.
  * - LLMK_VARIANT: "OP:NAME[,OP:NAME...]" forces variants, e.g. "linear:ref"; calls that the variant
- *   cannot serve fail and say why. OP may be "*": every operator that has such a variant.
+ *   cannot serve fail and say why. Each OP at most once; it may be "*": every operator that has
+ *   such a variant, and of several pairs that fit an operator the first counts.
  * - LLMK_IMAGE: "source", "spirv" or "native" (of the natives, "ptx" or "cubin"): the only kind of
  *   kernel image to use. Without it the library takes what the device runs best:
  *   docs/images-and-caches.md.
- * - LLMK_LOG: "error", "warn", "info" or "debug": log to stderr.
+ * - LLMK_LOG: "error", "warn", "info" or "debug": log to stderr; "none": do not.
  * - LLMK_CACHE: "off": keep nothing on disk; else the folder to use instead of
- *   $XDG_CACHE_HOME/llmk (~/.cache/llmk).
+ *   $XDG_CACHE_HOME/llmk (~/.cache/llmk). What other versions of the library or of a driver left
+ *   there is not used, and stays: the folder may be deleted at any time.
  * - LLMK_KERNEL_PATH: a folder of kernel sources to use instead of those in the library
  *   (development).
  * - LLMK_SUBGROUP: 16, 32 or 64, the size of sub-groups to require of a device that lists it, for
@@ -219,9 +233,11 @@ typedef struct llmk_device_info {
 } llmk_device_info;
 
 /* Lists every device of every platform. Writes at most `capacity` entries to `devices` (may be NULL
- * if capacity is 0) and the number that exist to `*count`. Entries are filled as far as their own
- * struct_size of the first entry reaches (LLMK_INIT). No OpenCL platform at all: LLMK_OK, count 0.
- */
+ * if capacity is 0) and the number that exist to `*count`. The struct_size of the first entry
+ * (LLMK_INIT) says how far apart entries lie and how far each is filled; all get it. A device that
+ * its driver does not describe is left out, with a line in the log. No OpenCL platform at all:
+ * LLMK_OK, count 0. Errors: LLMK_INVALID_ARGUMENT, LLMK_OUT_OF_MEMORY; where no device at all can
+ * be read, what that gave, as a rule LLMK_OPENCL_ERROR. */
 LLMK_API llmk_status llmk_device_list(llmk_device_info *devices, size_t capacity, size_t *count);
 
 /* All zero is the default. */
@@ -245,7 +261,8 @@ typedef struct llmk_context_options {
 typedef struct llmk_context llmk_context;
 
 /* Creates a context on a device. `options` may be NULL. `*out` is NULL on failure.
- * Errors: LLMK_NO_DEVICE, LLMK_INVALID_ARGUMENT, LLMK_OPENCL_ERROR, LLMK_OUT_OF_MEMORY. */
+ * Errors: LLMK_NO_DEVICE, LLMK_INVALID_ARGUMENT, LLMK_UNSUPPORTED (a newer option),
+ * LLMK_OPENCL_ERROR, LLMK_DEVICE_LOST, LLMK_OUT_OF_MEMORY, LLMK_OUT_OF_DEVICE_MEMORY. */
 LLMK_API llmk_status llmk_context_create(const llmk_context_options *options, llmk_context **out);
 
 /* Frees a context; NULL is accepted. Weights and workspaces hold a reference, so they may be freed
@@ -257,7 +274,7 @@ LLMK_API cl_context llmk_context_cl_context(const llmk_context *ctx);
 LLMK_API cl_device_id llmk_context_cl_device(const llmk_context *ctx);
 
 /* Fills `info` (struct_size set by the caller through LLMK_INIT); probes the device on first use.
- */
+ * Errors: LLMK_INVALID_ARGUMENT, LLMK_DEVICE_LOST. */
 LLMK_API llmk_status llmk_context_device_info(llmk_context *ctx, llmk_device_info *info);
 
 /* What is kept on disk for this user: built programs and verdicts of self-tests. */
@@ -268,6 +285,7 @@ typedef struct llmk_cache_info {
     uint64_t bytes;
 } llmk_cache_info;
 
+/* Errors: as llmk_context_device_info. */
 LLMK_API llmk_status llmk_context_cache_info(llmk_context *ctx, llmk_cache_info *info);
 
 /* Times of one kernel of one operator call, in ns of the device's clock. */
@@ -308,9 +326,13 @@ typedef enum llmk_memory {
 } llmk_memory;
 
 /* A view of elements in a buffer, passed by value. dim[rank-1] is the innermost dimension. Strides
- * are in elements; all zero means contiguous. U4 tensors have innermost stride 1 and even outer
- * strides. The byte offset is a multiple of the element size. A tensor whose buffer is NULL is
- * "absent". Sub-buffers are accepted. */
+ * are in elements; all zero means contiguous. A zero among others is refused where its dimension
+ * has more than one element: nothing is broadcast. U4 tensors have innermost stride 1 and even
+ * outer strides. The byte offset is a multiple of the element size. Sub-buffers are accepted.
+ *
+ * A tensor with buffer NULL and dtype LLMK_DTYPE_NONE is "absent". With a dtype it is refused, so
+ * that a clCreateBuffer that failed does not pass for a tensor that was not meant; but
+ * llmk_prepare() and llmk_explain() take it as it will be. */
 typedef struct llmk_tensor {
     cl_mem buffer;
     uint64_t offset; /* bytes */
@@ -389,7 +411,9 @@ typedef struct llmk_events {
  * another queue, or on an out-of-order queue, before it is done returns LLMK_BUSY. */
 typedef struct llmk_workspace llmk_workspace;
 
-/* Allocates `bytes` (0 is legal). The operators' llmk_<op>_workspace_size() say how many. */
+/* Allocates `bytes` (0 is legal). The operators' llmk_<op>_workspace_size() say how many. Errors:
+ * LLMK_INVALID_ARGUMENT, LLMK_OUT_OF_MEMORY, LLMK_OUT_OF_DEVICE_MEMORY, LLMK_DEVICE_LOST,
+ * LLMK_OPENCL_ERROR. */
 LLMK_API llmk_status llmk_workspace_create(llmk_context *ctx, uint64_t bytes, llmk_workspace **out);
 /* Frees a workspace; NULL is accepted. */
 LLMK_API void llmk_workspace_free(llmk_workspace *workspace);
@@ -469,8 +493,11 @@ typedef struct llmk_rmsnorm_args {
 /* eps = 0 is meant literally. */
 #define LLMK_RMSNORM_EPS_ZERO 4u
 
-/* Errors: LLMK_INVALID_*, LLMK_BUFFER_TOO_SMALL, LLMK_OVERLAP, LLMK_NO_VARIANT, LLMK_BUILD_FAILED,
- * LLMK_DEVICE_LOST, LLMK_OPENCL_ERROR. `sum` without `residual` is legal (a copy of x). */
+/* Errors: LLMK_INVALID_*, LLMK_BUFFER_TOO_SMALL, LLMK_OVERLAP, LLMK_UNSUPPORTED (a field of a newer
+ * version), LLMK_NO_VARIANT, LLMK_BUILD_FAILED, LLMK_SELFTEST_FAILED, LLMK_OUT_OF_MEMORY,
+ * LLMK_OUT_OF_DEVICE_MEMORY, LLMK_DEVICE_LOST, LLMK_OPENCL_ERROR; LLMK_IO_ERROR only where
+ * LLMK_KERNEL_PATH names a folder that lacks a kernel. `sum` without `residual` is legal (a copy of
+ * x). */
 LLMK_API llmk_status llmk_rmsnorm(llmk_context *ctx, cl_command_queue queue,
                                   const llmk_rmsnorm_args *args, const llmk_events *events);
 
@@ -494,7 +521,13 @@ typedef enum llmk_gate_layout {
     LLMK_GATE_INTERLEAVED = 2 /* one tensor [..., 2D]: gate at even, up at odd positions */
 } llmk_gate_layout;
 
-/*     y = activation(gate + gate_bias) * (up + up_bias)     elementwise, in f32, rounded once
+/*     y = activation(gate + gate_bias) * (up + up_bias)     elementwise, in f32, rounded to y's
+ *                                                            dtype at the end
+ *
+ * A finite gate gives no NaN with a finite up, except where the square of LLMK_RELU2 overflows and
+ * up is 0. A NaN in gate or up gives NaN: the clamps keep it. A gate of -infinity
+ * gives NaN, -infinity times 0, but 0 with LLMK_RELU2 (times up); one of +infinity counts as the
+ * limit with LLMK_SWIGLU_CLAMPED, and gives an infinity elsewhere, or NaN where up is 0.
  *
  * Shazeer, "GLU Variants Improve Transformer", 2020. */
 typedef struct llmk_gated_activation_args {
@@ -521,7 +554,7 @@ LLMK_API llmk_status llmk_gated_activation(llmk_context *ctx, cl_command_queue q
  * Addition
  * --------------------------------------------------------------------------------------------- */
 
-/*     y = a + b     elementwise, in f32, rounded once */
+/*     y = a + b     elementwise; rounded to f32, then to y's dtype */
 typedef struct llmk_add_args {
     size_t struct_size;
     llmk_tensor a;  /* any shape; f32, f16 or bf16 */
@@ -543,7 +576,7 @@ LLMK_API llmk_status llmk_add(llmk_context *ctx, cl_command_queue queue, const l
  * inverses are finite, normal numbers. NaN quantises to the code of zero and infinities saturate;
  * neither disturbs its group's scale: the range is taken over the finite values. In f32, scale =
  * max|x| * (1/127) and code = rint(x * (1/scale)), each operation rounded to nearest;
- * docs/numerics.md has the rest. */
+ * docs/numerics-quant.md has the rest. */
 typedef enum llmk_quant_scheme {
     LLMK_QUANT_NONE = 0,
     LLMK_QUANT_INT8_TENSOR = 1,    /* scale = max|x| / 127, one for the tensor; q in [-127, 127] */
@@ -551,8 +584,8 @@ typedef enum llmk_quant_scheme {
     LLMK_QUANT_INT4_SYMMETRIC = 3, /* groups along the row: scale = max|x| / 7; stored code
                                       clamp(round(x / scale), -8, 7) + 8 */
     LLMK_QUANT_INT4_ASYMMETRIC = 4 /* range [min(x, 0), max(x, 0)]: scale = range / 15,
-                                      zero = round(-min / scale), code = clamp(round(x / scale) +
-                                      zero, 0, 15) */
+                                      zero = clamp(round(-min / scale), 0, 15),
+                                      code = clamp(round(x / scale) + zero, 0, 15) */
 } llmk_quant_scheme;
 
 /* x [N, K] to codes and scales. Dequantised: (q - zero) * scale. G = ceil(K / group_size). */
@@ -575,8 +608,8 @@ LLMK_API llmk_status llmk_quantize_workspace_size(llmk_context *ctx, const llmk_
 LLMK_API llmk_status llmk_quantize(llmk_context *ctx, cl_command_queue queue,
                                    const llmk_quantize_args *args, const llmk_events *events);
 
-/* The inverse: y = (q - zero) * scale, rounded once to y's dtype. Tensors as in llmk_quantize_args.
- */
+/* The inverse: y = (q - zero) * scale, rounded to f32, then to y's dtype. Tensors as in
+ * llmk_quantize_args. */
 typedef struct llmk_dequantize_args {
     size_t struct_size;
     llmk_quant_scheme scheme;
@@ -648,8 +681,9 @@ typedef enum llmk_format {
     LLMK_FORMAT_F16 = 2,
     LLMK_FORMAT_BF16 = 3,
     LLMK_FORMAT_W8 = 10, /* data i8 [N, K]; scales [N, G]; w = q * scale */
-    LLMK_FORMAT_W4 = 11, /* as llmk_quantize() gives it: data u4 [N, K]; scales [N, G]; zeros u8
-                            [N, G] of 0 ... 15, or absent: 8; w = (q - zero) * scale */
+    LLMK_FORMAT_W4 = 11, /* as llmk_quantize() gives it: data u4 [N, K], rows of ceil(K / 2) bytes;
+                            scales [N, G]; zeros u8 [N, G] of 0 ... 15, or absent: 8;
+                            w = (q - zero) * scale */
     LLMK_FORMAT_GGUF_Q8_0 = 20, /* GGUF blocks as stored, rows of K, K a multiple of 32 */
     LLMK_FORMAT_GGUF_Q4_0 = 21,
     LLMK_FORMAT_GGUF_Q4_1 = 22,
@@ -743,9 +777,10 @@ typedef struct llmk_weights llmk_weights;
  * sizes, as in parts of an act-order matrix, each is filled up to a multiple of 32 (not with
  * several experts: LLMK_UNSUPPORTED). An expert lies in one buffer; where any of several has an
  * order, all are kept with one. Errors: LLMK_INVALID_ARGUMENT, LLMK_INVALID_SHAPE,
- * LLMK_INVALID_STRIDE (distances of rows), LLMK_INVALID_BUFFER, LLMK_BUFFER_TOO_SMALL (a source is
- * too short), LLMK_CORRUPT_DATA (a zero or a g_idx out of range), LLMK_UNSUPPORTED,
- * LLMK_OUT_OF_DEVICE_MEMORY, LLMK_OUT_OF_MEMORY, LLMK_OPENCL_ERROR. `*out` is NULL on failure. */
+ * LLMK_INVALID_DTYPE (scale_dtype), LLMK_INVALID_STRIDE (distances of rows), LLMK_INVALID_BUFFER,
+ * LLMK_BUFFER_TOO_SMALL (a source is too short), LLMK_CORRUPT_DATA (a zero or a g_idx out of
+ * range), LLMK_UNSUPPORTED, LLMK_OUT_OF_DEVICE_MEMORY, LLMK_OUT_OF_MEMORY, LLMK_DEVICE_LOST,
+ * LLMK_OPENCL_ERROR. `*out` is NULL on failure. */
 LLMK_API llmk_status llmk_weights_create(llmk_context *ctx, const llmk_weights_desc *desc,
                                          llmk_weights **out);
 /* Frees weights; NULL is accepted. */
@@ -755,7 +790,8 @@ typedef struct llmk_weights_info {
     size_t struct_size;
     llmk_format format;
     const char *layout; /* the layout in device memory, "u4-affine/portable" */
-    uint64_t n, k, group_size;
+    uint64_t n, k;
+    uint64_t group_size;   /* as described, or the block format's own; 0: K, or no scales at all */
     uint64_t device_bytes; /* device memory held, all of it */
     uint64_t experts;      /* matrices [n, k], at least 1 */
 } llmk_weights_info;
@@ -773,7 +809,7 @@ LLMK_API llmk_status llmk_weights_get_info(const llmk_weights *weights, llmk_wei
 
 /*     y[m, n] = sum_k x[m, k] W[n, k] + bias[n] + residual[m, n]
  *
- * accumulated in f32 and rounded once. Leading dimensions of x are folded into M. */
+ * accumulated in f32 and rounded once, to y's dtype. Leading dimensions of x are folded into M. */
 typedef struct llmk_linear_args {
     size_t struct_size;
     llmk_tensor x; /* [..., K], f32, f16 or bf16 */

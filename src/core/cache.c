@@ -15,11 +15,13 @@
 #include <stdlib.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
-#define BLOB_MAGIC     0x314b4d4cu /* "LMK1" */
-#define MAX_BLOB_BYTES (256u << 20)
-#define MAX_KEY_BYTES  65536u
+#define BLOB_MAGIC        0x314b4d4cu /* "LMK1" */
+#define MAX_BLOB_BYTES    (256u << 20)
+#define MAX_KEY_BYTES     65536u
+#define MAX_TEMPORARY_AGE INT64_C(86400) /* seconds */
 
 typedef struct blob_header {
     uint32_t magic;
@@ -32,7 +34,7 @@ struct llmk_cache {
     const llmk_log *log;
     llmk_times *times;
     char *dir; /* NULL: off */
-    atomic_bool broken;
+    atomic_bool broken, swept;
 };
 
 /* LLMK_CACHE, then the option, then the XDG cache folder; NULL where off or nowhere. */
@@ -213,6 +215,29 @@ void *llmk_cache_get(llmk_cache *cache, const char *key, size_t *size)
     return data;
 }
 
+/* "0123456789abcdef.blob.XXXXXX" */
+static bool is_temporary(const char *name)
+{
+    const size_t hash = strspn(name, "0123456789abcdef");
+    return hash == 16 && strncmp(name + hash, ".blob.", 6) == 0 && strlen(name + hash) == 12;
+}
+
+/* What processes that were killed between write and rename left behind. Nobody writes for a day. */
+static void sweep_temporaries(const llmk_cache *cache)
+{
+    DIR *dir = opendir(cache->dir);
+    const time_t now = time(NULL);
+    for (const struct dirent *entry; dir && (entry = readdir(dir)) != NULL;) {
+        struct stat st;
+        if (is_temporary(entry->d_name) &&
+            fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISREG(st.st_mode) && now - st.st_mtime > MAX_TEMPORARY_AGE)
+            unlinkat(dirfd(dir), entry->d_name, 0);
+    }
+    if (dir)
+        closedir(dir);
+}
+
 void llmk_cache_put(llmk_cache *cache, const char *key, const void *data, size_t size)
 {
     char path[4400], temporary[4500];
@@ -221,6 +246,8 @@ void llmk_cache_put(llmk_cache *cache, const char *key, const void *data, size_t
         !blob_path(cache, key, path, sizeof path))
         return;
     const uint64_t start = llmk_now();
+    if (!atomic_exchange(&cache->swept, true))
+        sweep_temporaries(cache);
     /* A random name: process ids are not unique where containers share the folder. */
     snprintf(temporary, sizeof temporary, "%s.XXXXXX", path);
     const int fd = mkstemp(temporary);
@@ -254,26 +281,25 @@ void llmk_cache_drop(llmk_cache *cache, const char *key)
 llmk_status llmk_context_cache_info(llmk_context *ctx, llmk_cache_info *info)
 {
     LLMK_TRY(llmk_context_usable(ctx));
-    if (!info || info->struct_size != sizeof *info)
-        return llmk_fail(LLMK_INVALID_ARGUMENT,
-                         "llmk_context_cache_info: info is NULL or its struct_size is not %zu "
-                         "(LLMK_INIT)",
-                         sizeof *info);
-    *info = (llmk_cache_info){.struct_size = sizeof *info};
+    if (!info)
+        return llmk_fail(LLMK_INVALID_ARGUMENT, "llmk_context_cache_info: info is NULL");
+    llmk_cache_info full = {0};
+    LLMK_TRY(llmk_check_info("llmk_context_cache_info", info->struct_size, sizeof full));
     const char *folder = llmk_cache_dir(ctx->cache);
     DIR *dir = folder ? opendir(folder) : NULL;
-    if (!dir)
-        return LLMK_OK;
-    snprintf(info->folder, sizeof info->folder, "%s", folder);
+    if (dir)
+        snprintf(full.folder, sizeof full.folder, "%s", folder);
     const struct dirent *entry;
-    while ((entry = readdir(dir)) != NULL) {
+    while (dir && (entry = readdir(dir)) != NULL) {
         struct stat st;
         if (fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
             S_ISREG(st.st_mode)) {
-            info->files++;
-            info->bytes += (uint64_t)st.st_size;
+            full.files++;
+            full.bytes += (uint64_t)st.st_size;
         }
     }
-    closedir(dir);
+    if (dir)
+        closedir(dir);
+    llmk_fill_info(info, info->struct_size, &full, sizeof full);
     return LLMK_OK;
 }

@@ -35,6 +35,25 @@ static llmk_status copy_text(const char *text, char **out)
     return LLMK_OK;
 }
 
+/* Well-formed pairs: an operator has one variant. "*" may be there for several, since each is for
+ * the operators that have it. */
+static llmk_status refuse_repeats(const char *pairs, const char *from)
+{
+    for (const char *a = pairs, *next; a; a = next) {
+        const size_t n = strcspn(a, ":") + 1;
+        next = strchr(a, ',');
+        next = next ? next + 1 : NULL;
+        for (const char *b = next; b && a[0] != '*'; b = strchr(b, ',')) {
+            b += *b == ',';
+            if (strncmp(a, b, n) == 0)
+                return llmk_fail(LLMK_INVALID_ARGUMENT,
+                                 "%s: \"%s\" forces two variants of operator %.*s; expected one",
+                                 from, pairs, (int)n - 1, a);
+        }
+    }
+    return LLMK_OK;
+}
+
 static llmk_status read_environment(llmk_context *ctx, const llmk_context_options *options)
 {
     const char *variant = env_or("LLMK_VARIANT", NULL);
@@ -51,8 +70,9 @@ static llmk_status read_environment(llmk_context *ctx, const llmk_context_option
     if (subgroup && !ctx->forced_subgroup)
         return llmk_fail(LLMK_INVALID_ARGUMENT, "LLMK_SUBGROUP is \"%s\"; expected 16, 32 or 64",
                          subgroup);
-    return llmk_check_forced_variants(
-        ctx->forced_variants, variant ? "LLMK_VARIANT" : "llmk_context_create: options.variant");
+    const char *from = variant ? "LLMK_VARIANT" : "llmk_context_create: options.variant";
+    LLMK_TRY(llmk_check_forced_variants(ctx->forced_variants, from));
+    return refuse_repeats(ctx->forced_variants, from);
 }
 
 static llmk_status attach(llmk_context *ctx, cl_device_id device, cl_context cl)
@@ -93,7 +113,7 @@ static llmk_status fill(llmk_context *ctx, const llmk_context_options *options)
                                                 "options.cl_context needs one of its devices");
     if (!device) {
         const uint64_t start = llmk_now();
-        LLMK_TRY(llmk_device_choose(&device));
+        LLMK_TRY(llmk_device_choose(&ctx->log, &device));
         llmk_times_add(&ctx->times, LLMK_PHASE_DEVICE, start);
     }
     LLMK_TRY(attach(ctx, device, options->cl_context));
@@ -133,8 +153,9 @@ static llmk_status create(const llmk_context_options *given, bool is_trial, llmk
     atomic_init(&ctx->wgmma, -1);
     pthread_mutex_init(&ctx->trial_lock, NULL);
     pthread_mutex_init(&ctx->profiler_lock, NULL);
-    llmk_log_init(&ctx->log, &options);
-    const llmk_status status = fill(ctx, &options);
+    llmk_status status = llmk_log_init(&ctx->log, &options);
+    if (status == LLMK_OK)
+        status = fill(ctx, &options);
     if (status != LLMK_OK) {
         destroy(ctx);
         return status;
@@ -188,14 +209,14 @@ llmk_status llmk_context_usable(llmk_context *ctx)
 llmk_status llmk_context_device_info(llmk_context *ctx, llmk_device_info *info)
 {
     LLMK_TRY(llmk_context_usable(ctx));
-    if (!info || info->struct_size != sizeof *info)
-        return llmk_fail(LLMK_INVALID_ARGUMENT,
-                         "llmk_context_device_info: info is NULL or its struct_size is not %zu "
-                         "(LLMK_INIT)",
-                         sizeof *info);
-    llmk_caps_fill_info(&ctx->caps, info);
-    info->subgroup_size = llmk_probe_subgroup_size(ctx);
-    info->fp16 = llmk_probe_fp16(ctx);
+    llmk_device_info full;
+    if (!info)
+        return llmk_fail(LLMK_INVALID_ARGUMENT, "llmk_context_device_info: info is NULL");
+    LLMK_TRY(llmk_check_info("llmk_context_device_info", info->struct_size, sizeof full));
+    llmk_caps_fill_info(&ctx->caps, &full);
+    full.subgroup_size = llmk_probe_subgroup_size(ctx);
+    full.fp16 = llmk_probe_fp16(ctx);
+    llmk_fill_info(info, info->struct_size, &full, sizeof full);
     return LLMK_OK;
 }
 

@@ -32,6 +32,14 @@ llmk_status llmk_fail_prefix(llmk_status status, const char *fmt, ...) LLMK_PRIN
 llmk_status llmk_fail_cl(llmk_context *ctx, cl_int code, const char *call);
 const char *llmk_cl_error_name(cl_int code);
 
+/* ---- Structs that the library fills in (info.c) ---- */
+
+/* Refuses a struct_size that no version of the struct, of `size` bytes in this one, can have. */
+llmk_status llmk_check_info(const char *function, size_t given, size_t size);
+/* Copies as much of `known` as the caller's struct holds; what this version does not know is zero.
+ */
+void llmk_fill_info(void *info, size_t given, const void *known, size_t size);
+
 /* ---- Logging (log.c) ---- */
 
 typedef struct llmk_log {
@@ -41,7 +49,8 @@ typedef struct llmk_log {
     llmk_log_level env_level; /* LLMK_LOG's, to stderr; LLMK_LOG_NONE: off */
 } llmk_log;
 
-void llmk_log_init(llmk_log *log, const llmk_context_options *options);
+/* LLMK_INVALID_ARGUMENT where LLMK_LOG is no level; then nothing goes to stderr. */
+llmk_status llmk_log_init(llmk_log *log, const llmk_context_options *options);
 void llmk_log_write(const llmk_log *log, llmk_log_level level, const char *fmt, ...)
     LLMK_PRINTF(3, 4);
 
@@ -95,7 +104,8 @@ llmk_status llmk_caps_read(cl_device_id device, llmk_caps *caps);
 void llmk_caps_release(llmk_caps *caps);
 bool llmk_caps_extension(const llmk_caps *caps, const char *name);
 /* LLMK_DEVICE or the best device. */
-llmk_status llmk_device_choose(cl_device_id *device);
+llmk_status llmk_device_choose(const llmk_log *log, cl_device_id *device);
+/* All but what probes find. */
 void llmk_caps_fill_info(const llmk_caps *caps, llmk_device_info *info);
 
 static inline bool llmk_is_cpu(const llmk_caps *caps)

@@ -1,6 +1,7 @@
 /* device.c - listing devices, choosing one, and reading what the driver says about it. */
 #include "core/core.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
@@ -172,27 +173,25 @@ bool llmk_caps_extension(const llmk_caps *caps, const char *name)
 
 void llmk_caps_fill_info(const llmk_caps *caps, llmk_device_info *info)
 {
-    llmk_device_info full = {0};
-    full.struct_size = info->struct_size;
-    full.platform_id = caps->platform;
-    full.device_id = caps->device;
-    memcpy(full.platform, caps->platform_name, sizeof full.platform);
-    memcpy(full.name, caps->device_name, sizeof full.name);
-    memcpy(full.driver, caps->driver, sizeof full.driver);
-    memcpy(full.version, caps->version, sizeof full.version);
-    memcpy(full.il_version, caps->il_version, sizeof full.il_version);
-    full.vendor = caps->vendor;
-    full.type = caps->type;
-    full.compute_units = caps->compute_units;
-    full.clock_mhz = caps->clock_mhz;
-    full.global_bytes = caps->global_bytes;
-    full.max_alloc_bytes = caps->max_alloc_bytes;
-    full.local_bytes = caps->local_bytes;
-    full.cache_bytes = caps->cache_bytes;
-    full.max_work_group = caps->max_work_group;
-    full.compute_capability = caps->compute_capability;
-    full.spirv = caps->spirv;
-    memcpy(info, &full, info->struct_size < sizeof full ? info->struct_size : sizeof full);
+    memset(info, 0, sizeof *info);
+    info->platform_id = caps->platform;
+    info->device_id = caps->device;
+    memcpy(info->platform, caps->platform_name, sizeof info->platform);
+    memcpy(info->name, caps->device_name, sizeof info->name);
+    memcpy(info->driver, caps->driver, sizeof info->driver);
+    memcpy(info->version, caps->version, sizeof info->version);
+    memcpy(info->il_version, caps->il_version, sizeof info->il_version);
+    info->vendor = caps->vendor;
+    info->type = caps->type;
+    info->compute_units = caps->compute_units;
+    info->clock_mhz = caps->clock_mhz;
+    info->global_bytes = caps->global_bytes;
+    info->max_alloc_bytes = caps->max_alloc_bytes;
+    info->local_bytes = caps->local_bytes;
+    info->cache_bytes = caps->cache_bytes;
+    info->max_work_group = caps->max_work_group;
+    info->compute_capability = caps->compute_capability;
+    info->spirv = caps->spirv;
 }
 
 /* ---- Listing ---- */
@@ -232,32 +231,50 @@ static llmk_status find_devices(device_set *set)
     return LLMK_OK;
 }
 
+/* A device whose driver does not answer is none: neither listed nor counted. `*unread` gets the
+ * status of the last such. */
+static bool can_read(cl_device_id device, const llmk_log *log, llmk_caps *caps, llmk_status *unread)
+{
+    const llmk_status status = llmk_caps_read(device, caps);
+    if (status == LLMK_OK)
+        return true;
+    llmk_caps_release(caps);
+    *unread = status;
+    llmk_log_write(log, LLMK_LOG_WARN, "a device is left out: %s", llmk_error_message());
+    return false;
+}
+
 llmk_status llmk_device_list(llmk_device_info *devices, size_t capacity, size_t *count)
 {
     if (!count || (!devices && capacity > 0))
         return llmk_fail(LLMK_INVALID_ARGUMENT, "llmk_device_list: %s is NULL",
                          count ? "devices" : "count");
     const size_t entry = capacity > 0 ? devices[0].struct_size : 0;
-    if (capacity > 0 && entry != sizeof(llmk_device_info))
-        return llmk_fail(
-            LLMK_INVALID_ARGUMENT,
-            "llmk_device_list: devices[0].struct_size is %zu; expected %zu (LLMK_INIT)", entry,
-            sizeof(llmk_device_info));
+    if (capacity > 0)
+        LLMK_TRY(llmk_check_info("llmk_device_list: devices[0]", entry, sizeof *devices));
+    llmk_log log;
+    LLMK_TRY(llmk_log_init(&log, &(llmk_context_options){0}));
     device_set set;
     LLMK_TRY(find_devices(&set));
-    *count = set.count;
-    llmk_status status = LLMK_OK;
-    for (size_t i = 0; i < set.count && i < capacity && status == LLMK_OK; i++) {
+    size_t found = 0;
+    llmk_status unread = LLMK_OK;
+    for (size_t i = 0; i < set.count && unread != LLMK_OUT_OF_MEMORY; i++) {
         llmk_caps caps;
-        status = llmk_caps_read(set.ids[i], &caps);
-        if (status == LLMK_OK) {
-            devices[i].struct_size = entry;
-            llmk_caps_fill_info(&caps, &devices[i]);
+        if (!can_read(set.ids[i], &log, &caps, &unread))
+            continue;
+        if (found < capacity) {
+            llmk_device_info info;
+            llmk_caps_fill_info(&caps, &info);
+            llmk_fill_info((unsigned char *)devices + found * entry, entry, &info, sizeof info);
         }
         llmk_caps_release(&caps);
+        found++;
     }
     free(set.ids);
-    return status;
+    if (unread == LLMK_OUT_OF_MEMORY || (unread != LLMK_OK && found == 0))
+        return unread; /* and its sentence */
+    *count = found;
+    return LLMK_OK;
 }
 
 /* ---- Choosing ---- */
@@ -288,11 +305,24 @@ static double rank_of(const llmk_caps *caps)
     return type + native + (double)caps->compute_units * caps->clock_mhz;
 }
 
-llmk_status llmk_device_choose(cl_device_id *device)
+/* " " and "/" would be a part of every name. */
+static bool has_letter_or_digit(const char *text)
+{
+    while (*text && !isalnum((unsigned char)*text))
+        text++;
+    return *text != '\0';
+}
+
+llmk_status llmk_device_choose(const llmk_log *log, cl_device_id *device)
 {
     const char *wanted = getenv("LLMK_DEVICE");
     if (wanted && wanted[0] == '\0')
         wanted = NULL;
+    if (wanted && !has_letter_or_digit(wanted))
+        return llmk_fail(LLMK_INVALID_ARGUMENT,
+                         "LLMK_DEVICE is \"%s\"; expected an index, \"gpu\", \"cpu\" or a part of "
+                         "\"PLATFORM / DEVICE\" with a letter or a digit",
+                         wanted);
     device_set set;
     LLMK_TRY(find_devices(&set));
     if (set.count == 0) {
@@ -301,19 +331,19 @@ llmk_status llmk_device_choose(cl_device_id *device)
                                          "(on Debian and Ubuntu, pocl-opencl-icd runs on any CPU)");
     }
     double best = -1;
+    size_t found = 0; /* as llmk_device_list counts */
     llmk_status unread = LLMK_OK;
     for (size_t i = 0; i < set.count; i++) {
         llmk_caps caps;
-        const llmk_status status = llmk_caps_read(set.ids[i], &caps);
-        if (status != LLMK_OK) {
-            unread = status;
-        } else if ((!wanted || matches(&caps, i, wanted)) && rank_of(&caps) > best) {
+        if (!can_read(set.ids[i], log, &caps, &unread))
+            continue;
+        if ((!wanted || matches(&caps, found, wanted)) && rank_of(&caps) > best) {
             best = rank_of(&caps);
             *device = set.ids[i];
         }
         llmk_caps_release(&caps);
+        found++;
     }
-    const size_t count = set.count;
     free(set.ids);
     if (best < 0 && unread != LLMK_OK)
         return unread; /* and its sentence */
@@ -322,6 +352,6 @@ llmk_status llmk_device_choose(cl_device_id *device)
             LLMK_NO_DEVICE,
             "LLMK_DEVICE is \"%s\", which names none of the %zu devices here; expected "
             "an index, \"gpu\", \"cpu\" or a part of \"PLATFORM / DEVICE\"",
-            wanted ? wanted : "", count);
+            wanted ? wanted : "", found);
     return LLMK_OK;
 }

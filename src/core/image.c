@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#if LLMK_HAVE_ZSTD
+#ifdef LLMK_HAVE_ZSTD
 #include <zstd.h>
 #endif
 
@@ -209,6 +209,7 @@ bool llmk_image_comes_first(const llmk_context *ctx, const char *file, const cha
 {
     llmk_image images[LLMK_MAX_IMAGES];
     size_t count;
+    images[0].file = NULL;
     return llmk_images_of(ctx, file, defines, images, &count) == LLMK_OK && images[0].file;
 }
 
@@ -217,7 +218,7 @@ bool llmk_image_comes_first(const llmk_context *ctx, const char *file, const cha
 llmk_status llmk_image_unpack(const llmk_image *image, unsigned char **data, size_t *size)
 {
     *data = NULL;
-#if LLMK_HAVE_ZSTD
+#ifdef LLMK_HAVE_ZSTD
     const unsigned long long n = ZSTD_getFrameContentSize(image->file->data, image->file->size);
     if (n > MAX_IMAGE_BYTES) /* the codes of errors are larger still */
         return llmk_fail(LLMK_CORRUPT_DATA, "image %s is damaged: no zstd frame",
@@ -236,31 +237,32 @@ llmk_status llmk_image_unpack(const llmk_image *image, unsigned char **data, siz
     *data = bytes;
     return LLMK_OK;
 #else
+    *size = 0;
     return llmk_fail(LLMK_INTERNAL, "this library was built without zstd: image %s cannot be read",
                      image->file->name);
 #endif
 }
 
-static llmk_image_info describe(const llmk_embedded_file *file)
+/* Entry `i` of an array whose entries have `entry` bytes. */
+static void describe(const llmk_embedded_file *file, void *array, size_t entry, size_t i)
 {
-    llmk_image_info info = {.struct_size = sizeof info,
-                            .name = file->name,
+    llmk_image_info info = {.name = file->name,
                             .kind = "source",
                             .target = "",
                             .bytes = file->size,
                             .unpacked_bytes = file->size};
     const size_t n = strlen(file->name);
-    for (size_t i = 0; i < LLMK_COUNT(targets); i++) {
-        const size_t suffix = strlen(targets[i].suffix);
-        if (n < suffix || strcmp(file->name + n - suffix, targets[i].suffix) != 0)
+    for (size_t t = 0; t < LLMK_COUNT(targets); t++) {
+        const size_t suffix = strlen(targets[t].suffix);
+        if (n < suffix || strcmp(file->name + n - suffix, targets[t].suffix) != 0)
             continue;
-        info.kind = targets[i].kind;
-        info.target = targets[i].name;
-#if LLMK_HAVE_ZSTD
+        info.kind = targets[t].kind;
+        info.target = targets[t].name;
+#ifdef LLMK_HAVE_ZSTD
         info.unpacked_bytes = ZSTD_getFrameContentSize(file->data, file->size);
 #endif
     }
-    return info;
+    llmk_fill_info((unsigned char *)array + i * entry, entry, &info, sizeof info);
 }
 
 llmk_status llmk_image_list(llmk_image_info *images, size_t capacity, size_t *count)
@@ -268,19 +270,18 @@ llmk_status llmk_image_list(llmk_image_info *images, size_t capacity, size_t *co
     if (!count || (!images && capacity > 0))
         return llmk_fail(LLMK_INVALID_ARGUMENT, "llmk_image_list: %s is NULL",
                          count ? "images" : "count");
-    if (capacity > 0 && images[0].struct_size != sizeof *images)
-        return llmk_fail(LLMK_INVALID_ARGUMENT,
-                         "llmk_image_list: images[0].struct_size is %zu; expected %zu (LLMK_INIT)",
-                         images[0].struct_size, sizeof *images);
+    const size_t entry = capacity > 0 ? images[0].struct_size : 0;
+    if (capacity > 0)
+        LLMK_TRY(llmk_check_info("llmk_image_list: images[0]", entry, sizeof *images));
     *count = 0;
     for (size_t i = 0; i < llmk_embedded_file_count; i++, (*count)++)
         if (*count < capacity)
-            images[*count] = describe(&llmk_embedded_files[i]);
+            describe(&llmk_embedded_files[i], images, entry, *count);
     for (size_t i = 0; i < llmk_embedded_image_count; i++) {
         if (strcmp(llmk_embedded_images[i].name, "index") == 0)
             continue;
         if (*count < capacity)
-            images[*count] = describe(&llmk_embedded_images[i]);
+            describe(&llmk_embedded_images[i], images, entry, *count);
         (*count)++;
     }
     return LLMK_OK;

@@ -8,16 +8,22 @@
 
 static const char *const level_names[] = {"none", "error", "warn", "info", "debug"};
 
-void llmk_log_init(llmk_log *log, const llmk_context_options *options)
+llmk_status llmk_log_init(llmk_log *log, const llmk_context_options *options)
 {
     log->callback = options->log;
     log->user = options->log_user;
     log->level = options->log_level == LLMK_LOG_NONE ? LLMK_LOG_WARN : options->log_level;
     log->env_level = LLMK_LOG_NONE;
     const char *env = getenv("LLMK_LOG");
-    for (int i = LLMK_LOG_ERROR; env && i <= LLMK_LOG_DEBUG; i++)
-        if (strcasecmp(env, level_names[i]) == 0)
+    if (!env || env[0] == '\0')
+        return LLMK_OK;
+    for (int i = LLMK_LOG_NONE; i <= LLMK_LOG_DEBUG; i++)
+        if (strcasecmp(env, level_names[i]) == 0) {
             log->env_level = (llmk_log_level)i;
+            return LLMK_OK;
+        }
+    return llmk_fail(LLMK_INVALID_ARGUMENT,
+                     "LLMK_LOG is \"%s\"; expected none, error, warn, info or debug", env);
 }
 
 void llmk_log_write(const llmk_log *log, llmk_log_level level, const char *fmt, ...)

@@ -5,8 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#define MAX_ARGS_SIZE 65536 /* beyond it struct_size is surely garbage */
-#define MAX_ALIGN     256u
+#define MAX_ALIGN 256u
 
 llmk_status llmk_take_args(const char *op, const void *args, size_t minimum, size_t size,
                            void *local)
@@ -15,7 +14,8 @@ llmk_status llmk_take_args(const char *op, const void *args, size_t minimum, siz
         return llmk_fail(LLMK_INVALID_ARGUMENT, "%s: args is NULL", op);
     size_t given;
     memcpy(&given, args, sizeof given);
-    if (given < minimum || given > MAX_ARGS_SIZE)
+    /* No later version is twice as large: struct_size is garbage, and so is what would be read. */
+    if (given < minimum || given > 2 * size)
         return llmk_fail(LLMK_INVALID_ARGUMENT,
                          "%s: args.struct_size is %zu; expected %zu (set it with LLMK_INIT)", op,
                          given, size);
@@ -260,7 +260,8 @@ static void check_tensor(llmk_checker *c, const char *name, const llmk_tensor *t
         fail(c, LLMK_INVALID_SHAPE, "%s is %s, too large", name, DIMS(t));
         return;
     }
-    uint64_t last = 0; /* index of the last element */
+    uint64_t last = 0, widest = 0; /* index of the last element; the largest part of it */
+    uint32_t culprit = 0;
     for (uint32_t i = 0; v->count > 0 && i < t->rank; i++) {
         uint64_t step;
         if (v->count > 0 && t->dim[i] > 1 && stride[i] == 0) {
@@ -275,10 +276,16 @@ static void check_tensor(llmk_checker *c, const char *name, const llmk_tensor *t
                  name, i, stride[i], llmk_dtype_name(t->dtype));
             return;
         }
-        if (t->dim[i] > 1 &&
-            (!mul(t->dim[i] - 1, stride[i], &step) || __builtin_add_overflow(last, step, &last))) {
-            fail(c, LLMK_INVALID_STRIDE, "%s.stride[%u] is %" PRIu64 ", beyond 2^64", name, i,
-                 stride[i]);
+        if (t->dim[i] <= 1)
+            continue;
+        const bool fits = mul(t->dim[i] - 1, stride[i], &step);
+        if (!fits || step > widest) {
+            widest = step;
+            culprit = i;
+        }
+        if (!fits || __builtin_add_overflow(last, step, &last)) {
+            fail(c, LLMK_INVALID_STRIDE, "%s.stride[%u] is %" PRIu64 ": elements lie beyond 2^64",
+                 name, culprit, stride[culprit]);
             return;
         }
     }
@@ -330,6 +337,12 @@ void llmk_check_optional(llmk_checker *c, const char *name, const llmk_tensor *t
                          uint32_t dtypes, llmk_role role, llmk_view *view)
 {
     memset(view, 0, sizeof *view);
+    /* A buffer that could not be made must not turn into a call without the tensor. */
+    llmk_check_that(c, is_present(c, tensor) || tensor->dtype == LLMK_DTYPE_NONE,
+                    LLMK_INVALID_ARGUMENT,
+                    "%s.buffer is NULL and its dtype %s; expected a buffer, or nothing set where "
+                    "the tensor is absent",
+                    name, llmk_dtype_name(tensor->dtype));
     if (c->status == LLMK_OK && is_present(c, tensor))
         check_tensor(c, name, tensor, dtypes, role, view);
 }
@@ -469,6 +482,27 @@ llmk_status llmk_check_end(llmk_checker *c)
         }
     }
     return c->status;
+}
+
+/* ---- Parts ---- */
+
+llmk_view llmk_view_columns(const llmk_view *whole, uint64_t first, uint64_t count, uint64_t step)
+{
+    llmk_view part = *whole;
+    if (!whole->present)
+        return part;
+    part.dim[part.rank - 1] = count;
+    part.ncols = count;
+    part.count = part.nrows * count;
+    part.rows.offset += first * whole->rows.inner;
+    part.rows.inner = count > 1 ? whole->rows.inner * step : 1;
+    part.unit = part.rows.inner == 1;
+    const uint64_t bytes = first * whole->rows.inner * llmk_dtype_bits(whole->dtype) / 8;
+    while (bytes % part.align != 0)
+        part.align /= 2;
+    while (bytes % part.first_align != 0)
+        part.first_align /= 2;
+    return part;
 }
 
 /* ---- Elementwise ---- */

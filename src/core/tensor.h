@@ -62,13 +62,16 @@ typedef struct llmk_checker {
 llmk_checker llmk_check_begin(llmk_context *ctx, const char *op, bool dry);
 
 /* Copies the caller's args, of any version, to `local` of `size` bytes; `minimum` is the size of
- * the struct's first version. Not a checker's step, since everything else needs its result. */
+ * the struct's first version
+ * (the offset of what was added first, once there is such). Reads at most 2 * size bytes. Not a
+ * checker's step, since everything else needs its result. */
 llmk_status llmk_take_args(const char *op, const void *args, size_t minimum, size_t size,
                            void *local);
 
 /* A required / an optional tensor: rank, strides, dtype, extents, alignment, context. The view's
  * rows are all leading dimensions, its columns the last. A rank-1 tensor is one row. `view` must
- * live until llmk_check_end. In a dry run a tensor is present if its dtype is set. */
+ * live until llmk_check_end. In a dry run a tensor is present if its dtype is set; otherwise one
+ * with a dtype and no buffer is refused. */
 void llmk_check_tensor(llmk_checker *c, const char *name, const llmk_tensor *tensor,
                        uint32_t dtypes, llmk_role role, llmk_view *view);
 void llmk_check_optional(llmk_checker *c, const char *name, const llmk_tensor *tensor,
@@ -95,6 +98,10 @@ void llmk_check_flags(llmk_checker *c, uint32_t flags, uint32_t known);
 void llmk_check_in_place(llmk_checker *c, const llmk_view *output, const llmk_view *other);
 /* The overlaps of all outputs, then the verdict on everything. */
 llmk_status llmk_check_end(llmk_checker *c);
+
+/* Of a checked view's columns `count`, from `first` on, `step` apart. The bytes touched stay those
+ * of the whole. */
+llmk_view llmk_view_columns(const llmk_view *whole, uint64_t first, uint64_t count, uint64_t step);
 
 /* Elementwise operators: folds every view to as few rows as their strides allow (contiguous tensors
  * become one row). All views have the same count; absent ones are skipped. */

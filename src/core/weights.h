@@ -2,7 +2,8 @@
  * weights.h - weights as they lie in device memory.
  *
  * A layout belongs to a device class, not to a variant: weights record theirs, and every variant of
- * an operator says which layouts it reads. The bits are described in docs/numerics.md.
+ * an operator says which layouts it reads. The bits are described in
+ * docs/numerics-linear.md.
  */
 #ifndef LLMK_WEIGHTS_H
 #define LLMK_WEIGHTS_H

@@ -32,11 +32,12 @@ bool llmk_new_file_open(llmk_new_file *w, const char *path, char *error, size_t 
         w->stream = fdopen(file, "wb");
         if (w->stream)
             return true;
+        const int why = errno; /* what follows may change it */
         (void)close(file);
         (void)unlink(w->temporary);
+        errno = why;
     }
-    llmk_format_report(error, error_size, "%s cannot be created: %s.", w->temporary,
-                       strerror(errno));
+    llmk_format_report(error, error_size, "%s cannot be created: %s.", path, strerror(errno));
     free(w->temporary);
     return false;
 }
@@ -48,6 +49,17 @@ void llmk_new_file_put(llmk_new_file *w, const void *bytes, size_t size)
     w->at += size;
 }
 
+/* Sentences are about the file that was asked for: nobody knows the temporary one, whose name is
+ * the file's and more. */
+static void name_path(char *error, size_t error_size, const char *temporary, const char *path)
+{
+    char *at = error && error_size ? strstr(error, temporary) : NULL;
+    if (at) {
+        char *rest = at + strlen(temporary);
+        memmove(at + strlen(path), rest, strlen(rest) + 1);
+    }
+}
+
 bool llmk_new_file_close(llmk_new_file *w, bool ok, const char *path,
                          bool (*verify)(const char *path, char *error, size_t error_size),
                          char *error, size_t error_size)
@@ -57,12 +69,15 @@ bool llmk_new_file_close(llmk_new_file *w, bool ok, const char *path,
     if (fclose(w->stream) != 0 && !w->failure)
         w->failure = errno;
     if (ok && w->failure)
-        ok = llmk_format_fail(error, error_size, "%s cannot be written: %s.", w->temporary,
+        ok = llmk_format_fail(error, error_size, "%s cannot be written: %s.", path,
                               strerror(w->failure));
-    ok = ok && (!verify || verify(w->temporary, error, error_size));
+    if (ok && verify && !verify(w->temporary, error, error_size)) {
+        name_path(error, error_size, w->temporary, path);
+        ok = false;
+    }
     if (ok && rename(w->temporary, path) != 0)
-        ok = llmk_format_fail(error, error_size, "%s cannot be renamed to %s: %s.", w->temporary,
-                              path, strerror(errno));
+        ok =
+            llmk_format_fail(error, error_size, "%s cannot be written: %s.", path, strerror(errno));
     if (!ok)
         (void)unlink(w->temporary);
     free(w->temporary);

@@ -23,19 +23,7 @@ typedef struct problem {
 /* Half of the columns of `whole`, from `first` on and `step` apart. */
 static llmk_view half_of(const llmk_view *whole, uint64_t first, uint64_t step)
 {
-    llmk_view half = *whole;
-    if (!whole->present)
-        return half;
-    half.dim[half.rank - 1] /= 2;
-    half.ncols /= 2;
-    half.count /= 2;
-    half.rows.offset += first * whole->rows.inner;
-    half.rows.inner *= step;
-    half.unit = half.rows.inner == 1 || half.ncols <= 1;
-    const uint64_t bytes = first * whole->rows.inner * llmk_dtype_bits(whole->dtype) / 8;
-    while (bytes % half.align != 0)
-        half.align /= 2;
-    return half;
+    return llmk_view_columns(whole, first, whole->ncols / 2, step);
 }
 
 static void check_split(llmk_checker *c, const llmk_gated_activation_args *args, problem *p)

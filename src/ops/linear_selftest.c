@@ -273,7 +273,8 @@ static llmk_status run(llmk_trial *t, llmk_dtype x, const recipe *r, llmk_dtype 
             expected[i * n + j] = sum;
             largest = fmax(largest, magnitude);
         }
-    /* The bound of docs/numerics.md for K about 1000: 40 + K / 32 roundings, twice for Q4_1. */
+    /* The bound of docs/numerics-linear.md for K about 1000: 40 + K / 32 roundings, twice for Q4_1.
+     */
     llmk_trial_compare(t, "y", &args.y, expected, 0, 150.0 / 16777216 * largest);
     llmk_weights_free(weights);
     return t->status;

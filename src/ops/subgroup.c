@@ -35,7 +35,7 @@ bool llmk_subgroup_supported(llmk_context *ctx, const char *op, llmk_reason *why
     const uint32_t size = llmk_subgroup_expected(ctx);
     if (llmk_probe_subgroup_size(ctx) == 0)
         return llmk_no(why, "the device has no sub-groups");
-    if (size < MIN_SIZE) /* sums would be longer chains than docs/numerics.md allows */
+    if (size < MIN_SIZE) /* sums would be longer chains than docs/numerics-norm.md allows */
         return llmk_no(why, "sub-groups of %u; at least %u are needed", size, MIN_SIZE);
     return true;
 }

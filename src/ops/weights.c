@@ -267,11 +267,11 @@ static llmk_status plan_order(llmk_context *ctx, const llmk_weights_desc *d,
     llmk_status status = LLMK_OK;
     if ((d->g_idx.host || d->g_idx.buffer) && d->k > 0) {
         g_idx = malloc((size_t)d->k * sizeof *g_idx);
-        status = g_idx ? weights_read_words(ctx, &d->g_idx, d->k, g_idx)
+        status = g_idx ? llmk_weights_read_words(ctx, &d->g_idx, d->k, g_idx)
                        : llmk_fail(LLMK_OUT_OF_MEMORY, "weights: no memory for g_idx");
     }
     if (status == LLMK_OK)
-        status = weights_order_make(g_idx, d->k, w->group_size, w->groups, order);
+        status = llmk_weights_order_make(g_idx, d->k, w->group_size, w->groups, order);
     free(g_idx);
     if (status != LLMK_OK)
         return status;
@@ -279,11 +279,11 @@ static llmk_status plan_order(llmk_context *ctx, const llmk_weights_desc *d,
     w->group_size = order->group_size;
     w->groups = order->groups;
     w->layout = layout_in(layouts, w);
-    w->block = weights_layout_of(w->layout)->block;
-    w->pitch = w->block * weights_pitch(w->layout, w->depth);
-    w->scale_pitch = w->block * weights_scale_pitch(w->scale_kind, w->groups);
+    w->block = llmk_weights_layout_of(w->layout)->block;
+    w->pitch = w->block * llmk_weights_pitch(w->layout, w->depth);
+    w->scale_pitch = w->block * llmk_weights_scale_pitch(w->scale_kind, w->groups);
     w->zero_pitch = !w->has_zeros                  ? 0
-                    : w->block == 1                ? weights_zero_row(w)
+                    : w->block == 1                ? llmk_weights_zero_row(w)
                     : llmk_layout_is_u4(w->layout) ? w->groups * (uint64_t)(w->block / 2)
                                                    : w->groups * (uint64_t)w->block;
     if (__builtin_mul_overflow(blocks_of(w, d->n), w->pitch + w->scale_pitch + w->zero_pitch,
@@ -299,7 +299,7 @@ static llmk_status describe(llmk_context *ctx, const llmk_weights_desc *desc,
                             llmk_layout_class layouts, llmk_weights *w, weights_plan *p,
                             weights_order *order)
 {
-    const weights_format *f = weights_format_of(desc->format);
+    const weights_format *f = llmk_weights_format_of(desc->format);
     if (!f)
         return llmk_fail(LLMK_INVALID_ARGUMENT, "weights: format is %d, no weight format",
                          (int)desc->format);
@@ -441,7 +441,7 @@ static llmk_status describe_expert(llmk_context *ctx, const matrices *m, uint64_
     const llmk_weights_desc d = desc_of(m, expert);
     llmk_status status = describe(ctx, &d, m->layouts, w, plan, order);
     if (status == LLMK_OK && m->ordered)
-        status = weights_order_list(order);
+        status = llmk_weights_order_list(order);
     if (status != LLMK_OK && m->desc->experts > 1)
         return llmk_fail_prefix(status, "expert %" PRIu64, expert);
     return status;
@@ -491,7 +491,7 @@ static llmk_status describe_all(llmk_context *ctx, matrices *m, llmk_weights *w)
         if (order.column)
             w->order_hash = llmk_hash(w->order_hash ? w->order_hash : LLMK_HASH_SEED, order.column,
                                       (size_t)order.depth * sizeof *order.column);
-        weights_order_free(&order);
+        llmk_weights_order_free(&order);
         if (status != LLMK_OK)
             return status;
         if (e == 0) {
@@ -519,8 +519,8 @@ static llmk_status upload_all(const llmk_weights *w, const matrices *m)
         weights_order order = {0};
         llmk_status status = describe_expert(w->ctx, m, e, &one, &plan, &order);
         if (status == LLMK_OK)
-            status = weights_upload(w, e, &plan, &order);
-        weights_order_free(&order);
+            status = llmk_weights_upload(w, e, &plan, &order);
+        llmk_weights_order_free(&order);
         if (status != LLMK_OK)
             return status;
     }
@@ -615,17 +615,17 @@ void llmk_weights_free(llmk_weights *weights)
 
 llmk_status llmk_weights_get_info(const llmk_weights *weights, llmk_weights_info *info)
 {
-    if (!weights || !info || info->struct_size != sizeof *info)
-        return llmk_fail(LLMK_INVALID_ARGUMENT,
-                         "llmk_weights_get_info: weights or info is NULL, or info's struct_size is "
-                         "not %zu (LLMK_INIT)",
-                         sizeof *info);
-    info->format = weights->format;
-    info->layout = llmk_layout_name(weights->layout);
-    info->n = weights->n;
-    info->k = weights->k;
-    info->group_size = weights->described_group;
-    info->device_bytes = weights->device_bytes;
-    info->experts = weights->experts;
+    if (!weights || !info)
+        return llmk_fail(LLMK_INVALID_ARGUMENT, "llmk_weights_get_info: %s is NULL",
+                         weights ? "info" : "weights");
+    LLMK_TRY(llmk_check_info("llmk_weights_get_info", info->struct_size, sizeof *info));
+    const llmk_weights_info full = {.format = weights->format,
+                                    .layout = llmk_layout_name(weights->layout),
+                                    .n = weights->n,
+                                    .k = weights->k,
+                                    .group_size = weights->described_group,
+                                    .device_bytes = weights->device_bytes,
+                                    .experts = weights->experts};
+    llmk_fill_info(info, info->struct_size, &full, sizeof full);
     return LLMK_OK;
 }

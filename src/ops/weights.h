@@ -17,9 +17,9 @@ typedef struct weights_layout {
     uint32_t block; /* rows that lie together; N is filled up to a multiple of them */
 } weights_layout;
 
-const weights_layout *weights_layout_of(llmk_layout layout);
-uint64_t weights_pitch(llmk_layout layout, uint64_t depth); /* bytes of a row */
-uint64_t weights_scale_pitch(llmk_scale_kind kind, uint64_t groups);
+const weights_layout *llmk_weights_layout_of(llmk_layout layout);
+uint64_t llmk_weights_pitch(llmk_layout layout, uint64_t depth); /* bytes of a row */
+uint64_t llmk_weights_scale_pitch(llmk_scale_kind kind, uint64_t groups);
 
 /* ---- Formats ---- */
 
@@ -48,7 +48,7 @@ typedef struct weights_format {
     float zero;
 } weights_format;
 
-const weights_format *weights_format_of(llmk_format format);
+const weights_format *llmk_weights_format_of(llmk_format format);
 
 /* A tensor of a checkpoint: `rows` rows of `bytes` bytes, `pitch` apart. */
 typedef struct weights_table {
@@ -81,11 +81,11 @@ typedef struct weights_order {
 } weights_order;
 
 /* g_idx NULL: in order. Fails with LLMK_CORRUPT_DATA where an index is no group. */
-llmk_status weights_order_make(const uint32_t *g_idx, uint64_t k, uint32_t group_size,
-                               uint32_t groups, weights_order *order);
+llmk_status llmk_weights_order_make(const uint32_t *g_idx, uint64_t k, uint32_t group_size,
+                                    uint32_t groups, weights_order *order);
 /* Makes an order that says "in order" one that has every weight listed. */
-llmk_status weights_order_list(weights_order *order);
-void weights_order_free(weights_order *order);
+llmk_status llmk_weights_order_list(weights_order *order);
+void llmk_weights_order_free(weights_order *order);
 
 /* ---- Blocks of rows (weights_blocks.c) ---- */
 
@@ -96,18 +96,18 @@ typedef struct weights_rows {
 } weights_rows;
 
 /* What fills up the last block is not meant to be used. */
-void weights_block_rows(const llmk_weights *w, uint64_t rows, const weights_rows *from,
-                        const weights_rows *to);
+void llmk_weights_block_rows(const llmk_weights *w, uint64_t rows, const weights_rows *from,
+                             const weights_rows *to);
 /* Bytes of a row of zeros before that. */
-uint64_t weights_zero_row(const llmk_weights *w);
+uint64_t llmk_weights_zero_row(const llmk_weights *w);
 
 /* ---- Upload ---- */
 
 /* Repacks an expert's matrix into w's segments and w->order, which are there. */
-llmk_status weights_upload(const llmk_weights *w, uint64_t expert, const weights_plan *plan,
-                           const weights_order *order);
+llmk_status llmk_weights_upload(const llmk_weights *w, uint64_t expert, const weights_plan *plan,
+                                const weights_order *order);
 /* Reads `count` words of a source into `words`. */
-llmk_status weights_read_words(llmk_context *ctx, const llmk_source *source, uint64_t count,
-                               uint32_t *words);
+llmk_status llmk_weights_read_words(llmk_context *ctx, const llmk_source *source, uint64_t count,
+                                    uint32_t *words);
 
 #endif

@@ -9,7 +9,7 @@
 
 #define BLOCK 16u
 
-uint64_t weights_zero_row(const llmk_weights *w)
+uint64_t llmk_weights_zero_row(const llmk_weights *w)
 {
     return llmk_layout_is_u4(w->layout) ? (w->groups + 1) / 2 : w->groups;
 }
@@ -64,7 +64,7 @@ static void put_data(const llmk_weights *w, const uint8_t *const row[BLOCK], uin
 
 static void put_zeros(const llmk_weights *w, const uint8_t *from, uint64_t rows, uint8_t *to)
 {
-    const uint64_t pitch = weights_zero_row(w);
+    const uint64_t pitch = llmk_weights_zero_row(w);
     memset(to, 0, w->zero_pitch);
     for (size_t r = 0; r < rows; r++)
         for (uint64_t g = 0; g < w->groups; g++) {
@@ -87,8 +87,8 @@ static void put_scales(const llmk_weights *w, const uint8_t *from, uint64_t rows
             memcpy(to + (g * BLOCK + place_of(r)) * size, from + r * pitch + g * size, size);
 }
 
-void weights_block_rows(const llmk_weights *w, uint64_t rows, const weights_rows *from,
-                        const weights_rows *to)
+void llmk_weights_block_rows(const llmk_weights *w, uint64_t rows, const weights_rows *from,
+                             const weights_rows *to)
 {
     const uint64_t pitch = w->pitch / BLOCK;
     for (uint64_t first = 0; first < rows; first += BLOCK) {
@@ -102,7 +102,7 @@ void weights_block_rows(const llmk_weights *w, uint64_t rows, const weights_rows
             put_scales(w, from->scales + first * (w->scale_pitch / BLOCK), count,
                        to->scales + block * w->scale_pitch);
         if (w->zero_pitch)
-            put_zeros(w, from->zeros + first * weights_zero_row(w), count,
+            put_zeros(w, from->zeros + first * llmk_weights_zero_row(w), count,
                       to->zeros + block * w->zero_pitch);
     }
 }

@@ -18,24 +18,24 @@ static const weights_layout layouts[] = {
     [LLMK_LAYOUT_S8_NV] = {"s8/nv", 8, 64, 16},
 };
 
-const weights_layout *weights_layout_of(llmk_layout layout)
+const weights_layout *llmk_weights_layout_of(llmk_layout layout)
 {
     return (size_t)layout < LLMK_COUNT(layouts) && layouts[layout].name ? &layouts[layout] : NULL;
 }
 
 const char *llmk_layout_name(llmk_layout layout)
 {
-    const weights_layout *l = weights_layout_of(layout);
+    const weights_layout *l = llmk_weights_layout_of(layout);
     return l ? l->name : NULL;
 }
 
-uint64_t weights_pitch(llmk_layout layout, uint64_t depth)
+uint64_t llmk_weights_pitch(llmk_layout layout, uint64_t depth)
 {
     const weights_layout *l = &layouts[layout];
     return (depth + l->chunk - 1) / l->chunk * l->chunk * l->bits / 8;
 }
 
-uint64_t weights_scale_pitch(llmk_scale_kind kind, uint64_t groups)
+uint64_t llmk_weights_scale_pitch(llmk_scale_kind kind, uint64_t groups)
 {
     switch (kind) {
     case LLMK_SCALE_NONE:
@@ -160,7 +160,7 @@ static const weights_format formats[] = {
     {.format = LLMK_FORMAT_COMPRESSED_TENSORS, .name = "ct", .packing = WEIGHTS_CT},
 };
 
-const weights_format *weights_format_of(llmk_format format)
+const weights_format *llmk_weights_format_of(llmk_format format)
 {
     for (size_t i = 0; i < LLMK_COUNT(formats); i++)
         if (formats[i].format == format)
@@ -170,7 +170,7 @@ const weights_format *weights_format_of(llmk_format format)
 
 const char *llmk_format_name(llmk_format format)
 {
-    const weights_format *f = weights_format_of(format);
+    const weights_format *f = llmk_weights_format_of(format);
     return f ? f->name : NULL;
 }
 

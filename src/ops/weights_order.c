@@ -91,8 +91,8 @@ static llmk_status sort(const uint32_t *g_idx, uint64_t k, uint64_t *count, uint
     return LLMK_OK;
 }
 
-llmk_status weights_order_make(const uint32_t *g_idx, uint64_t k, uint32_t group_size,
-                               uint32_t groups, weights_order *order)
+llmk_status llmk_weights_order_make(const uint32_t *g_idx, uint64_t k, uint32_t group_size,
+                                    uint32_t groups, weights_order *order)
 {
     *order = (weights_order){.depth = k, .group_size = group_size, .groups = groups};
     if (!g_idx || is_trivial(g_idx, k, group_size))
@@ -107,7 +107,7 @@ llmk_status weights_order_make(const uint32_t *g_idx, uint64_t k, uint32_t group
     return status;
 }
 
-llmk_status weights_order_list(weights_order *order)
+llmk_status llmk_weights_order_list(weights_order *order)
 {
     if (order->column)
         return LLMK_OK;
@@ -120,7 +120,7 @@ llmk_status weights_order_list(weights_order *order)
     return LLMK_OK;
 }
 
-void weights_order_free(weights_order *order)
+void llmk_weights_order_free(weights_order *order)
 {
     free(order->column);
     free(order->group);

@@ -119,9 +119,9 @@ static void repack_blocks(const upload *u, view from)
     const llmk_weights *w = u->w;
     const weights_format *f = u->plan->format;
     const uint64_t blocks = w->k / f->block;
-    const uint64_t code_bytes = (uint64_t)f->block * weights_layout_of(f->layout)->bits / 8;
+    const uint64_t code_bytes = (uint64_t)f->block * llmk_weights_layout_of(f->layout)->bits / 8;
     const uint64_t scale_bytes =
-        f->group ? weights_scale_pitch(f->scale_kind, f->block / f->group) : 0;
+        f->group ? llmk_weights_scale_pitch(f->scale_kind, f->block / f->group) : 0;
     for (uint64_t r = 0; r < u->rows; r++) {
         const uint8_t *row = from.at + r * from.pitch;
         if (!f->repack)
@@ -421,7 +421,7 @@ static llmk_status upload_tile(upload *u, const llmk_segment *s)
     if (u->order->column)
         reorder(u);
     if (w->block > 1) {
-        weights_block_rows(w, u->rows, &tile, &u->blocks);
+        llmk_weights_block_rows(w, u->rows, &tile, &u->blocks);
         tile = u->blocks;
     }
     LLMK_TRY(put(u, s->data, row, w->pitch, tile.data));
@@ -497,8 +497,8 @@ static llmk_status upload_all(upload *u)
     return LLMK_OK;
 }
 
-llmk_status weights_upload(const llmk_weights *w, uint64_t expert, const weights_plan *plan,
-                           const weights_order *order)
+llmk_status llmk_weights_upload(const llmk_weights *w, uint64_t expert, const weights_plan *plan,
+                                const weights_order *order)
 {
     upload u = {.w = w,
                 .plan = plan,
@@ -506,7 +506,7 @@ llmk_status weights_upload(const llmk_weights *w, uint64_t expert, const weights
                 .expert = expert,
                 .pitch = w->pitch / w->block,
                 .scale_pitch = w->scale_pitch / w->block,
-                .zero_pitch = w->has_zeros ? weights_zero_row(w) : 0};
+                .zero_pitch = w->has_zeros ? llmk_weights_zero_row(w) : 0};
     const llmk_status status = upload_all(&u);
     if (u.queue)
         clReleaseCommandQueue(u.queue);
@@ -523,8 +523,8 @@ llmk_status weights_upload(const llmk_weights *w, uint64_t expert, const weights
     return status;
 }
 
-llmk_status weights_read_words(llmk_context *ctx, const llmk_source *source, uint64_t count,
-                               uint32_t *words)
+llmk_status llmk_weights_read_words(llmk_context *ctx, const llmk_source *source, uint64_t count,
+                                    uint32_t *words)
 {
     const size_t bytes = (size_t)count * sizeof *words;
     if (source->host) {

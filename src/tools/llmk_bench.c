@@ -5,8 +5,10 @@
 #include "tools/common/bench_clblast.h"
 #include "tools/common/bench_models.h"
 #include "tools/common/bench_report.h"
+#include "tools/common/tool.h"
 
 #include <getopt.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,6 +115,11 @@ static bool to_number(const char *text, double least, double *value)
     return end != text && !*end && *value >= least && *value < 1e15;
 }
 
+static bool to_count(const char *text, double *value)
+{
+    return to_number(text, 1, value) && *value == floor(*value);
+}
+
 static int read_option(int option, settings *set)
 {
     double number;
@@ -127,8 +134,8 @@ static int read_option(int option, settings *set)
             set->tokens = optarg[0] == 'p' ? 2048 : 1;
         return 0;
     case TOKENS:
-        if (!to_number(optarg, 1, &number))
-            return complain("--tokens is a number, not \"%s\"", optarg);
+        if (!to_count(optarg, &number))
+            return complain("--tokens is a whole number of at least 1, not \"%s\"", optarg);
         set->tokens = (uint64_t)number;
         return 0;
     case LISTS:
@@ -147,11 +154,11 @@ static int read_option(int option, settings *set)
         return setenv("LLMK_IMAGE", optarg, 1);
     case SECONDS:
         if (!to_number(optarg, 0, &set->bench.seconds))
-            return complain("--seconds is a number, not \"%s\"", optarg);
+            return complain("--seconds is a number of at least 0, not \"%s\"", optarg);
         return 0;
     case SETS:
-        if (!to_number(optarg, 1, &number))
-            return complain("--sets is a number, not \"%s\"", optarg);
+        if (!to_count(optarg, &number))
+            return complain("--sets is a whole number of at least 1, not \"%s\"", optarg);
         set->bench.sets = (size_t)number;
         return 0;
     case JSON:
@@ -439,13 +446,13 @@ static int serve(bench_session *s)
         return complain("%s", error) - 1;
     if (!put_line(bench_json_device(s)))
         return complain("--stdin needs jansson, without which this llmk-bench was built");
-    while (read_line(text, sizeof text, &whole))
+    while (!ferror(stdout) && read_line(text, sizeof text, &whole))
         put_line(whole ? answer(s, text)
                        : bench_json_note(text, "unknown", "a case has at most 510 characters"));
     return 0;
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
     settings set = {.bench = {.seconds = 0.5}};
     job_list jobs = {NULL, 0};
@@ -488,4 +495,9 @@ int main(int argc, char **argv)
     bench_session_close(&session);
     free(jobs.list);
     return status;
+}
+
+int main(int argc, char **argv)
+{
+    return tool_exit("llmk-bench", run(argc, argv));
 }

@@ -12,6 +12,7 @@
 #include "tools/common/mlp_model.h"
 #include "tools/common/mlp_reference.h"
 #include "tools/common/moe_demo.h"
+#include "tools/common/tool.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -24,7 +25,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MAX_ROWS 65536u
+#define MAX_ROWS     65536u
+#define DEFAULT_ROWS 8u
 
 static const char usage[] =
     "usage: llmk-demo MODEL.gguf [options]\n"
@@ -38,7 +40,8 @@ static const char usage[] =
     "With --moe, does the same with one mixture-of-experts layer of seeded weights in a model's\n"
     "shape, kernel by kernel; FIELD=VALUE as in llmk-bench --list: w=w4 group=128, routing=zipf.\n"
     "\n"
-    "  -r, --rows T        rows (tokens) to run, 1 to 65536, default 8\n"
+    "  -r, --rows T        rows (tokens) to run, default 8; at most those of the embedding table,\n"
+    "                      and 65536\n"
     "  -n, --layers N      only the first N layers\n"
     "      --moe PRESET    mixtral-8x7b, deepseek-v3, qwen2-57b, gpt-oss-20b, ...\n"
     "      --scale S       with --moe: experts and widths divided by S, to fit a device\n"
@@ -53,8 +56,9 @@ static const char usage[] =
 
 typedef struct options {
     const char *model, *slice, *generate, *method, *moe;
-    uint64_t rows, scale;
-    uint32_t layers; /* 0: all */
+    uint64_t rows;   /* 0: DEFAULT_ROWS, or all where there are fewer */
+    uint64_t layers; /* 0: all */
+    uint64_t scale;
     llmk_dtype dtype;
     double seconds;
 } options;
@@ -430,6 +434,27 @@ static bool same_file(const char *a, const char *b)
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
+/* As many as asked for, or a refusal. */
+static bool choose_sizes(demo *d)
+{
+    const options *opt = d->opt;
+    const uint64_t rows = d->model.embedding.rows;
+    char why[128];
+    if (opt->rows > rows) {
+        snprintf(why, sizeof why, "the embedding table has %" PRIu64 " rows; --rows is %" PRIu64,
+                 rows, opt->rows);
+        return fail(opt->model, why);
+    }
+    if (opt->layers > d->model.layer_count) {
+        snprintf(why, sizeof why, "the model has %u layers; --layers is %" PRIu64,
+                 d->model.layer_count, opt->layers);
+        return fail(opt->model, why);
+    }
+    d->rows = opt->rows ? opt->rows : rows < DEFAULT_ROWS ? rows : DEFAULT_ROWS;
+    d->layer_count = opt->layers ? (uint32_t)opt->layers : d->model.layer_count;
+    return true;
+}
+
 static bool run(const options *opt)
 {
     demo d = {.opt = opt};
@@ -438,11 +463,10 @@ static bool run(const options *opt)
         return fail(opt->model, error);
     if (d.model.note[0])
         printf("note: %s\n", d.model.note);
-    d.rows = opt->rows < d.model.embedding.rows ? opt->rows : d.model.embedding.rows;
-    d.layer_count =
-        opt->layers > 0 && opt->layers < d.model.layer_count ? opt->layers : d.model.layer_count;
-    bool ok;
-    if (opt->slice && same_file(opt->slice, opt->model)) {
+    bool ok = choose_sizes(&d);
+    if (!ok) {
+        /* and it has been said why */
+    } else if (opt->slice && same_file(opt->slice, opt->model)) {
         ok = fail(opt->slice, "is the model itself; a slice goes to a file of its own");
     } else if (opt->slice) {
         ok = mlp_model_slice(&d.model, d.rows, d.layer_count, opt->slice, error, sizeof error) ||
@@ -512,9 +536,97 @@ static bool parse_seconds(const char *text, double *seconds)
     return end != text && *end == '\0' && *seconds >= 0 && *seconds <= 3600;
 }
 
-int main(int argc, char **argv)
+/* Why the command line makes no sense. */
+static int refuse(const char *fmt, const char *text)
 {
-    enum { OPT_SECONDS = 256, OPT_SLICE, OPT_GENERATE, OPT_SAFETENSORS, OPT_MOE, OPT_SCALE };
+    fputs("llmk-demo: ", stderr);
+    fprintf(stderr, fmt, text);
+    fputs("\nTry 'llmk-demo --help'.\n", stderr);
+    return 2;
+}
+
+enum { OPT_SECONDS = 256, OPT_SLICE, OPT_GENERATE, OPT_SAFETENSORS, OPT_MOE, OPT_SCALE };
+
+/* 0, or the exit status of a refusal. `*runs`: the first option that says how to run a model. */
+static int read_option(int option, options *opt, const char **runs)
+{
+    const char *name = NULL;
+    switch (option) {
+    case 'r':
+        name = "--rows";
+        if (!parse_count(optarg, MAX_ROWS, &opt->rows))
+            return refuse("--rows is a whole number from 1 to 65536, not \"%s\"", optarg);
+        break;
+    case 'n':
+        name = "--layers";
+        if (!parse_count(optarg, UINT32_MAX, &opt->layers))
+            return refuse("--layers is a whole number of at least 1, not \"%s\"", optarg);
+        break;
+    case 't':
+        name = "--dtype";
+        if (!parse_dtype(optarg, &opt->dtype))
+            return refuse("--dtype is f32, f16 or bf16, not \"%s\"", optarg);
+        break;
+    case 'd':
+        name = "--device";
+        setenv("LLMK_DEVICE", optarg, 1);
+        break;
+    case OPT_SECONDS:
+        name = "--seconds";
+        if (!parse_seconds(optarg, &opt->seconds))
+            return refuse("--seconds is a number from 0 to 3600, not \"%s\"", optarg);
+        break;
+    case OPT_SLICE:
+        name = "--slice";
+        opt->slice = optarg;
+        break;
+    case OPT_GENERATE:
+        opt->generate = optarg;
+        break;
+    case OPT_SAFETENSORS:
+        opt->method = optarg;
+        break;
+    case OPT_MOE:
+        opt->moe = optarg;
+        break;
+    case OPT_SCALE:
+        if (!parse_count(optarg, UINT32_MAX, &opt->scale))
+            return refuse("--scale is a whole number of at least 1, not \"%s\"", optarg);
+        break;
+    default: /* getopt_long has said what is wrong */
+        fputs("Try 'llmk-demo --help'.\n", stderr);
+        return 2;
+    }
+    *runs = *runs ? *runs : name;
+    return 0;
+}
+
+/* What goes with what; `left` arguments are not options. 0, or the exit status of a refusal. */
+static int check_command(const options *opt, const char *runs, int left)
+{
+    if (opt->generate && opt->method)
+        return refuse("%s does not go with --generate-safetensors", "--generate");
+    if (opt->moe && (opt->generate || opt->method || opt->slice || opt->layers))
+        return refuse(
+            "%s does not go with --generate, --generate-safetensors, --slice and --layers",
+            "--moe");
+    if (opt->moe)
+        return 0; /* what is left are fields */
+    if (opt->scale != 1)
+        return refuse("%s goes with --moe", "--scale");
+    if ((opt->generate || opt->method) && runs)
+        return refuse("%s is for running a model, and does not go with generating one", runs);
+    if (opt->generate && left > 0)
+        return refuse("%s takes one file, and no model", "--generate");
+    if (opt->method && left != 1)
+        return refuse("%s takes a method and one folder", "--generate-safetensors");
+    if (!opt->generate && left != 1)
+        return refuse("%s", left == 0 ? "no model is given" : "one model at a time");
+    return 0;
+}
+
+static int run_command(int argc, char **argv)
+{
     static const struct option known[] = {
         {"rows", required_argument, NULL, 'r'},
         {"layers", required_argument, NULL, 'n'},
@@ -528,69 +640,35 @@ int main(int argc, char **argv)
         {"scale", required_argument, NULL, OPT_SCALE},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0}};
-    options opt = {.rows = 8, .scale = 1, .dtype = LLMK_F16, .seconds = 0.3};
-    uint64_t layers = 0;
-    bool ok = true;
-    int c;
-    while (ok && (c = getopt_long(argc, argv, "r:n:t:d:h", known, NULL)) != -1) {
-        switch (c) {
-        case 'r':
-            ok = parse_count(optarg, MAX_ROWS, &opt.rows);
-            break;
-        case 'n':
-            ok = parse_count(optarg, UINT32_MAX, &layers);
-            opt.layers = (uint32_t)layers;
-            break;
-        case 't':
-            ok = parse_dtype(optarg, &opt.dtype);
-            break;
-        case 'd':
-            setenv("LLMK_DEVICE", optarg, 1);
-            break;
-        case OPT_SECONDS:
-            ok = parse_seconds(optarg, &opt.seconds);
-            break;
-        case OPT_SLICE:
-            opt.slice = optarg;
-            break;
-        case OPT_GENERATE:
-            opt.generate = optarg;
-            break;
-        case OPT_SAFETENSORS:
-            opt.method = optarg;
-            break;
-        case OPT_MOE:
-            opt.moe = optarg;
-            break;
-        case OPT_SCALE:
-            ok = parse_count(optarg, UINT32_MAX, &opt.scale);
-            break;
-        case 'h':
+    options opt = {.scale = 1, .dtype = LLMK_F16, .seconds = 0.3};
+    const char *runs = NULL;
+    int option, status = 0;
+    while (!status && (option = getopt_long(argc, argv, "r:n:t:d:h", known, NULL)) != -1) {
+        if (option == 'h') {
             fputs(usage, stdout);
             return 0;
-        default:
-            ok = false;
-            break;
         }
-        if (!ok && c != '?')
-            fprintf(stderr, "llmk-demo: \"%s\" is not a legal value\n", optarg);
+        status = read_option(option, &opt, &runs);
     }
-    if (ok && opt.moe && !opt.generate && !opt.method && !opt.slice && !opt.layers) {
-        const moe_demo_options moe = {opt.moe,     opt.scale,     opt.rows,     opt.dtype,
-                                      opt.seconds, argv + optind, argc - optind};
-        const int status = moe_demo(&moe);
-        if (status == 2)
-            fputs(usage, stderr);
+    if (!status)
+        status = check_command(&opt, runs, argc - optind);
+    if (status)
         return status;
+    if (opt.moe) {
+        const moe_demo_options moe = {opt.moe,      opt.scale,   opt.rows ? opt.rows : DEFAULT_ROWS,
+                                      opt.dtype,    opt.seconds, argv + optind,
+                                      argc - optind};
+        return moe_demo(&moe);
     }
-    if (ok && opt.generate && optind == argc)
+    if (opt.generate)
         return generate(opt.generate) ? 0 : 1;
-    if (ok && opt.method && optind + 1 == argc)
+    if (opt.method)
         return generate_safetensors(opt.method, argv[optind]) ? 0 : 1;
-    if (!ok || opt.generate || opt.method || opt.moe || opt.scale != 1 || optind + 1 != argc) {
-        fputs(usage, stderr);
-        return 2;
-    }
     opt.model = argv[optind];
     return run(&opt) ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+    return tool_exit("llmk-demo", run_command(argc, argv));
 }

@@ -4,6 +4,7 @@
  */
 #include "cases/case.h"
 #include "core/core.h"
+#include "tools/common/tool.h"
 
 #include <getopt.h>
 #include <inttypes.h>
@@ -259,7 +260,7 @@ static int time_first(const char *text)
     return failed;
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
     static const struct option options[] = {{"device", required_argument, NULL, 'd'},
                                             {"list", no_argument, NULL, 'l'},
@@ -310,4 +311,9 @@ int main(int argc, char **argv)
         failed = show_device(ctx) || explain_all(ctx, argv + optind, argc - optind);
     llmk_context_free(ctx);
     return failed;
+}
+
+int main(int argc, char **argv)
+{
+    return tool_exit("llmk-info", run(argc, argv));
 }

@@ -401,7 +401,7 @@ class Scripts(unittest.TestCase):
         for arguments, status, text in (
                 (["--help"], 0, "usage: llmk-bench"), (["--version"], 0, "libllmk_cl"),
                 ([], 2, "nothing to do"), (["nothing"], 2, 'no operator "nothing"'),
-                (["--tokens", "x"], 2, "--tokens is a number"),
+                (["--tokens", "x"], 2, "--tokens is a whole number"),
                 (["--phase", "x"], 2, "decode or prefill"), (["--what"], 2, "--help"),
                 (["--model", "x"], 2, 'no model "x"'), (["--list"], 0, "Models"),
                 (["--device", "no such device", "rmsnorm"], 1, "no such device")):

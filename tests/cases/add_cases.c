@@ -9,9 +9,9 @@ static const char *const over_names[] = {"none", "a", "b", NULL};
 static const case_field fields[] = {
     LAYOUT_FIELDS,
     {"cols", CASE_U64, 64, NULL, "elements of a row"},
-    {"a", CASE_ENUM, LLMK_F16, case_dtype_names, "type of a"},
-    {"b", CASE_ENUM, LLMK_F16, case_dtype_names, "type of b"},
-    {"y", CASE_ENUM, LLMK_F16, case_dtype_names, "type of y"},
+    {"a", CASE_ENUM, LLMK_F16, case_float_names, "type of a"},
+    {"b", CASE_ENUM, LLMK_F16, case_float_names, "type of b"},
+    {"y", CASE_ENUM, LLMK_F16, case_float_names, "type of y"},
     {"over", CASE_ENUM, 0, over_names, "y in place over"},
     {"ascale", CASE_FLOAT, 1.1, NULL, "size of a; 0: zeros"},
     {"bscale", CASE_FLOAT, 0.7, NULL, "size of b"},

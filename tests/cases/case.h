@@ -1,5 +1,5 @@
 /*
- * case.h - one description of a problem for tests, benchmark, tuner and demo.
+ * case.h - one description of a problem for tests, llmk-bench and llmk-info.
  *
  * A case is an operator and a line of text, "rmsnorm rows=5 h=111 x=bf16 w=f32"; the text is what
  * the tables hold, what the command line takes and what a failure prints. An operator's case file
@@ -32,6 +32,8 @@ typedef struct case_field {
 
 /* Names of dtypes as a CASE_ENUM, index = llmk_dtype; "none" is 0. */
 extern const char *const case_dtype_names[];
+/* The same for what is f32, f16 or bf16; and for what may be absent as well. */
+extern const char *const case_float_names[], *const case_float_or_none_names[];
 
 typedef struct case_op case_op;
 

@@ -9,6 +9,8 @@
 
 const char *const case_dtype_names[] = {"none", "f32", "f16",      "bf16",     "i8", "i32",
                                         "u8",   "u4",  "fp8_e4m3", "fp8_e5m2", NULL};
+const char *const case_float_names[] = {"", "f32", "f16", "bf16", NULL};
+const char *const case_float_or_none_names[] = {"none", "f32", "f16", "bf16", NULL};
 
 /* Doubles hold integers exactly up to here. */
 #define LARGEST_U64 ((double)(1ull << 53))

@@ -163,11 +163,12 @@ size_t case_variants(const case_op *op, llmk_variant_info *infos, size_t capacit
     return count < capacity ? count : capacity;
 }
 
-size_t case_sweep(const case_op *op, const char *variant, case_tier tier, FILE *out)
+size_t case_sweep(const case_op *op, const char *variant, case_tier tier, FILE *out, size_t *run)
 {
     llmk_variant_info infos[MAX_VARIANTS];
     const size_t count = case_variants(op, infos, MAX_VARIANTS, out);
     size_t failed = 0, swept = 0;
+    *run = 0;
     if (!count) {
         fprintf(out, "%s: its variants cannot be listed\n", op->name);
         return 1;
@@ -178,6 +179,7 @@ size_t case_sweep(const case_op *op, const char *variant, case_tier tier, FILE *
         sweep s = {.op = op, .variant = infos[i].name, .out = out};
         run_variant(&s, tier);
         failed += s.failed;
+        *run += s.run;
         swept++;
     }
     if (!swept)

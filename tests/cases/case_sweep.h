@@ -8,8 +8,8 @@
 
 /* Prints one summary line a variant to `out`, and for every failure what was wrong and the command
  * that shows it again. Returns the number of failures. `tier` is the largest that is run;
- * `variant`, unless NULL, the only one. */
-size_t case_sweep(const case_op *op, const char *variant, case_tier tier, FILE *out);
+ * `variant`, unless NULL, the only one. `*run` gets the number of cases that ran. */
+size_t case_sweep(const case_op *op, const char *variant, case_tier tier, FILE *out, size_t *run);
 
 /* The operator's variants on the default device, as llmk_explain gives them; returns how many. */
 size_t case_variants(const case_op *op, llmk_variant_info *infos, size_t capacity, FILE *errors);

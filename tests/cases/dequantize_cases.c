@@ -5,7 +5,7 @@
 
 static const case_field fields[] = {
     QUANT_FIELDS,
-    {"y", CASE_ENUM, LLMK_F16, case_dtype_names, "dtype of y"},
+    {"y", CASE_ENUM, LLMK_F16, case_float_names, "dtype of y"},
     {"size", CASE_FLOAT, 0.1, NULL, "largest scale"},
 };
 

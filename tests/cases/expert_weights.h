@@ -14,7 +14,7 @@ extern const char *const expert_order_names[];
     {"w", CASE_ENUM, LLMK_FORMAT_F16, expert_format_names, "format of the experts' weights"},      \
         {"group", CASE_U64, 0, NULL, "group size of formats with scales; 0: all of a row"},        \
         {"bits", CASE_U64, 4, NULL, "4 or 8, of GPTQ and compressed-tensors"},                     \
-        {"wscale", CASE_ENUM, LLMK_F16, case_dtype_names,                                          \
+        {"wscale", CASE_ENUM, LLMK_F16, case_float_names,                                          \
          "dtype of the scales of w4 and later formats"},                                           \
         {"zeros", CASE_ENUM, LINEAR_ZEROS, expert_zeros_names,                                     \
          "the zeros of w4 and later formats"},                                                     \

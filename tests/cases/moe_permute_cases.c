@@ -13,7 +13,7 @@ static const case_field fields[] = {
     {"e", CASE_U64, 8, NULL, "experts held"},
     {"g", CASE_U64, 0, NULL, "experts in all, with a map to those held; 0: no map"},
     {"h", CASE_U64, 0, NULL, "columns of x; 0: no rows are gathered"},
-    {"x", CASE_ENUM, LLMK_F16, case_dtype_names, "type of x"},
+    {"x", CASE_ENUM, LLMK_F16, case_float_names, "type of x"},
     {"ids", CASE_ENUM, IDS_DISTINCT, ids_names, "the ids"},
     {"gap", CASE_U64, 0, NULL, "elements between rows"},
     {"inner", CASE_U64, 1, NULL, "innermost stride"},

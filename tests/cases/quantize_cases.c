@@ -24,7 +24,7 @@ static const char *const data_names[] = {"normal",  "uniform", "zero", "positive
 
 static const case_field fields[] = {
     QUANT_FIELDS,
-    {"x", CASE_ENUM, LLMK_F16, case_dtype_names, "dtype of x"},
+    {"x", CASE_ENUM, LLMK_F16, case_float_names, "dtype of x"},
     {"data", CASE_ENUM, DATA_NORMAL, data_names, "what x holds"},
 };
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # The shared library exports what the public header declares with LLMK_API, all of it and nothing
-# else, and has the SONAME that its ABI promises. Usage: exports.sh LIBRARY HEADER SONAME
+# else, and has the SONAME that its ABI promises. The static library, whose internal functions its
+# users' linkers see, defines names of llmk_ only. Usage: exports.sh LIBRARY HEADER SONAME ARCHIVE
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-library=$1 header=$2 soname=$3
+library=$1 header=$2 soname=$3 archive=$4
 command -v nm >/dev/null && command -v objdump >/dev/null || skip "no binutils"
 
 exported=$(nm -D --defined-only "$library" | awk '{ print $NF }' | sed 's/@.*//' | sort -u)
@@ -17,6 +18,11 @@ undeclared=$(comm -13 <(printf '%s\n' "$declared") <(printf '%s\n' "$exported"))
 [ -z "$undeclared" ] || fail "exported, but not declared in the header:"$'\n'"$undeclared"
 undefined=$(comm -23 <(printf '%s\n' "$declared") <(printf '%s\n' "$exported"))
 [ -z "$undefined" ] || fail "declared in the header, but not exported:"$'\n'"$undefined"
+
+defined=$(nm -g --defined-only "$archive" | awk 'NF == 3 { print $3 }' | sort -u)
+[ -n "$defined" ] || fail "nm finds no symbol in $archive"
+foreign=$(grep -v '^llmk_' <<<"$defined" || true)
+[ -z "$foreign" ] || fail "defined in the static library, but not llmk_*:"$'\n'"$foreign"
 
 found=$(objdump -p "$library" | awk '$1 == "SONAME" { print $2 }')
 [ "$found" = "$soname" ] || fail "SONAME is '$found', expected '$soname'"

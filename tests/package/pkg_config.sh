@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A program built with the flags of `pkg-config llmk_cl` runs, in C and C++, shared and static,
-# against an install that was moved to another folder. Usage: pkg_config.sh BUILD_DIR WORK_DIR LIBDIR
+# against an install that was moved to another folder, on a system that describes no other library
+# than OpenCL to pkg-config. Usage: pkg_config.sh BUILD_DIR WORK_DIR LIBDIR
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/lib.sh"
@@ -12,7 +13,12 @@ stage "$build" "$work/staged"
 rm -rf "$work/moved"
 mv "$work/staged" "$work/moved"
 prefix=$work/moved
-export PKG_CONFIG_PATH=$prefix/$libdir/pkgconfig${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}
+rm -rf "$work/modules"
+mkdir -p "$work/modules"
+opencl=$(pkg-config --variable=pcfiledir OpenCL) || skip "no OpenCL.pc"
+cp "$opencl/OpenCL.pc" "$work/modules"
+export PKG_CONFIG_LIBDIR=$prefix/$libdir/pkgconfig:$work/modules
+unset PKG_CONFIG_PATH
 version=$(pkg-config --modversion llmk_cl)
 printf 'llmk_cl.pc: version %s\n' "$version"
 
@@ -20,6 +26,8 @@ warnings=(-pedantic -Wall -Wextra -Werror)
 read -r -a cflags <<<"$(pkg-config --cflags llmk_cl)"
 read -r -a libs <<<"$(pkg-config --libs llmk_cl)"
 read -r -a static_libs <<<"$(pkg-config --static --libs llmk_cl)"
+printf 'static: %s\n' "${static_libs[*]}"
+[[ " ${static_libs[*]} " != *" -ldl "* ]] || fail "the static library does not need -ldl"
 static_libs=("${static_libs[@]/#-lllmk_cl/-l:libllmk_cl.a}")
 cc -std=c99 "${warnings[@]}" "${cflags[@]}" "$here/consumer/consumer.c" -o "$work/c_shared" "${libs[@]}"
 c++ -std=c++11 "${warnings[@]}" "${cflags[@]}" "$here/consumer/consumer.cpp" -o "$work/cxx_shared" "${libs[@]}"

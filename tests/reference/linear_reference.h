@@ -67,7 +67,7 @@ typedef struct linear_problem_f64 {
     double *y, *bound; /* out: [m, n] */
 } linear_problem_f64;
 
-/* The result and the bound of docs/numerics.md on its error, storage included. Above 2^31
+/* The result and the bound of docs/numerics-linear.md on its error, storage included. Above 2^31
  * multiply-adds only a sample of outputs is computed - the edges of 64 x 64 tiles, and several
  * others of every column; the rest gets an infinite bound. False where memory ran out. */
 bool linear_reference(const linear_problem_f64 *p);

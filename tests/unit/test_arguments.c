@@ -244,7 +244,7 @@ static void mutate_header(subject *s, const arg_field *f)
     TRY_TENSOR(s, f, ARGUMENT, f->name, t->memory = (llmk_memory)-1);
     TRY_TENSOR(s, f, ARGUMENT, f->name, t->reserved = 1);
     TRY_TENSOR(s, f, BIT(LLMK_INVALID_BUFFER), f->name, t->buffer = s->foreign_buffer);
-    TRY_TENSOR(s, f, BIT(LLMK_OK) | ARGUMENT, f->name, t->buffer = NULL);
+    TRY_TENSOR(s, f, ARGUMENT, f->name, t->buffer = NULL);
     TRY_TENSOR(s, f, BIT(LLMK_INVALID_SHAPE), f->name, t->rank = 0);
     TRY_TENSOR(s, f, BIT(LLMK_INVALID_SHAPE), f->name, t->rank = 5);
     TRY_TENSOR(s, f, BIT(LLMK_INVALID_SHAPE), f->name, t->rank = UINT32_MAX);
@@ -294,6 +294,7 @@ static void mutate_geometry(subject *s, const arg_field *f)
 static void mutate_absent(subject *s, const arg_field *f)
 {
     const uint64_t any = ANY_GEOMETRY | ARGUMENT | BIT(LLMK_INVALID_DTYPE);
+    TRY_TENSOR(s, f, ARGUMENT, f->name, *t = llmk_vector(NULL, LLMK_F32, 8));
     TRY_TENSOR(s, f, any, f->name, *t = llmk_vector(s->spare, LLMK_F32, 8));
     TRY_TENSOR(s, f, any, f->name, *t = llmk_matrix(s->spare, LLMK_U4, 3, 8));
     TRY_TENSOR(s, f, any, f->name, *t = llmk_vector(s->spare, LLMK_F32, 0));
@@ -455,6 +456,7 @@ static void mutate_struct_size(subject *s, const arg_field *f)
         {real + 1, 1, BIT(LLMK_UNSUPPORTED)},
         {real + TAIL, 1, BIT(LLMK_UNSUPPORTED)},
         {real, 1, BIT(LLMK_OK)},
+        {2 * real + 1, 0, ARGUMENT},
         {(size_t)1 << 20, 0, ARGUMENT},
         {SIZE_MAX, 0, ARGUMENT},
     };

@@ -5,7 +5,9 @@
 #include "support/rng.h"
 #include "support/scratch.h"
 
+#include <fcntl.h>
 #include <strings.h>
+#include <time.h>
 
 static char folder[SCRATCH_PATH]; /* the test's own */
 
@@ -524,6 +526,43 @@ static int share(const char *dir)
     return 0;
 }
 
+/* What killed processes left behind goes after a day, with the first blob that is written; nothing
+ * else does. */
+static void test_temporaries(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        bool old, stays;
+    } files[] = {
+        {"0123456789abcdef.blob.AbC123", true, false},
+        {"fedcba9876543210.blob.zzzzzz", true, false},
+        {"fedcba9876543210.blob.young1", false, true},
+        {"0123456789abcdef.blob", true, true},
+        {"0123456789abcdef.blob.AbC1234", true, true},
+        {"notes.blob.AbC123", true, true},
+        {"0123456789abcdef.text.AbC123", true, true},
+    };
+    char path[2 * SCRATCH_PATH];
+    const struct timespec old[2] = {{time(NULL) - 2 * 24 * 60 * 60, 0},
+                                    {time(NULL) - 2 * 24 * 60 * 60, 0}};
+    for (size_t i = 0; i < LLMK_COUNT(files); i++) {
+        assert_true(scratch_write(folder, files[i].name, "x", 1));
+        path_in(path, files[i].name);
+        if (files[i].old)
+            assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
+    }
+    llmk_cache *cache = open_cache(folder);
+    llmk_cache_put(cache, "key", "data", 4);
+    assert_blob(cache, "key", "data", 4);
+    llmk_cache_close(cache);
+    for (size_t i = 0; i < LLMK_COUNT(files); i++) {
+        path_in(path, files[i].name);
+        if ((access(path, F_OK) == 0) != files[i].stays)
+            fail_msg("%s %s", files[i].name, files[i].stays ? "was removed" : "stays");
+    }
+}
+
 static void test_processes(void **state)
 {
     (void)state;
@@ -552,6 +591,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_own_link, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_folder_vanishes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_which_folder, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_temporaries, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_processes, set_up, tear_down),
         cmocka_unit_test(test_no_cache),
     };

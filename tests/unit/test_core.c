@@ -156,11 +156,123 @@ static void test_device_list(void **state)
     memset(&infos[1], 0x5a, sizeof infos[1]);
     assert_int_equal(llmk_device_list(infos, 1, &again), LLMK_OK);
     assert_int_equal(*(const unsigned char *)&infos[1], 0x5a);
-    const size_t sizes[] = {0, 8, sizeof infos[0] - 1, sizeof infos[0] + 1, SIZE_MAX};
+}
+
+/* ---- Info structs of other versions ---- */
+
+static llmk_weights *info_weights;
+
+static llmk_status fill_device(llmk_context *ctx, void *info)
+{
+    return llmk_context_device_info(ctx, info);
+}
+
+static llmk_status fill_cache(llmk_context *ctx, void *info)
+{
+    return llmk_context_cache_info(ctx, info);
+}
+
+static llmk_status fill_weights(llmk_context *ctx, void *info)
+{
+    (void)ctx;
+    return llmk_weights_get_info(info_weights, info);
+}
+
+static llmk_status fill_devices(llmk_context *ctx, void *info)
+{
+    size_t count;
+    (void)ctx;
+    return llmk_device_list(info, 1, &count);
+}
+
+static llmk_status fill_images(llmk_context *ctx, void *info)
+{
+    size_t count;
+    (void)ctx;
+    return llmk_image_list(info, 1, &count);
+}
+
+/* A caller that was built with an older header has a shorter struct, one with a newer header a
+ * longer one: what both know is filled in, and no byte beyond the caller's struct is written. */
+static void test_info_versions(void **state)
+{
+    (void)state;
+    static const struct {
+        llmk_status (*fill)(llmk_context *ctx, void *info);
+        size_t size;
+    } infos[] = {{fill_device, sizeof(llmk_device_info)},
+                 {fill_cache, sizeof(llmk_cache_info)},
+                 {fill_weights, sizeof(llmk_weights_info)},
+                 {fill_devices, sizeof(llmk_device_info)},
+                 {fill_images, sizeof(llmk_image_info)}};
+    static max_align_t room[512];
+    static unsigned char expected[sizeof room];
+    unsigned char *bytes = (unsigned char *)room;
+    const float w[16] = {0};
+    llmk_context_options options = LLMK_INIT(llmk_context_options);
+    options.cache_dir = "off";
+    llmk_context *ctx;
+    assert_int_equal(llmk_context_create(&options, &ctx), LLMK_OK);
+    llmk_weights_desc desc = LLMK_INIT(llmk_weights_desc);
+    desc.format = LLMK_FORMAT_F32;
+    desc.n = desc.k = 4;
+    desc.data = (llmk_source){.host = w, .size = sizeof w};
+    assert_int_equal(llmk_weights_create(ctx, &desc, &info_weights), LLMK_OK);
+    for (size_t i = 0; i < LLMK_COUNT(infos); i++) {
+        const size_t known = infos[i].size;
+        assert_true(3 * known < sizeof room);
+        memset(expected, 0, sizeof expected);
+        memcpy(expected, &known, sizeof known);
+        assert_int_equal(infos[i].fill(ctx, expected), LLMK_OK);
+        const size_t legal[] = {16, known / 2 / 8 * 8, known - 8, known, known + 24, 2 * known};
+        for (size_t j = 0; j < LLMK_COUNT(legal); j++) {
+            memset(bytes, 0x5a, sizeof room);
+            memcpy(bytes, &legal[j], sizeof legal[j]);
+            assert_int_equal(infos[i].fill(ctx, bytes), LLMK_OK);
+            assert_memory_equal(bytes, &legal[j], sizeof legal[j]);
+            for (size_t at = sizeof known; at < sizeof room; at++) {
+                const int wanted = at >= legal[j] ? 0x5a : at < known ? expected[at] : 0;
+                if (bytes[at] != wanted)
+                    fail_msg("info %zu, struct_size %zu of %zu: byte %zu is %d, not %d", i,
+                             legal[j], known, at, bytes[at], wanted);
+            }
+        }
+        const size_t refused[] = {0, 1, sizeof(size_t), 2 * known + 1, SIZE_MAX};
+        for (size_t j = 0; j < LLMK_COUNT(refused); j++) {
+            memset(bytes, 0x5a, sizeof room);
+            memcpy(bytes, &refused[j], sizeof refused[j]);
+            assert_int_equal(infos[i].fill(ctx, bytes), LLMK_INVALID_ARGUMENT);
+            assert_non_null(strstr(llmk_error_message(), "struct_size"));
+            for (size_t at = sizeof known; at < sizeof room; at++)
+                assert_int_equal(bytes[at], 0x5a);
+        }
+    }
+    llmk_weights_free(info_weights);
+    llmk_context_free(ctx);
+}
+
+/* Entries lie as far apart as the caller's struct is long. */
+static void test_list_versions(void **state)
+{
+    (void)state;
+    const size_t sizes[] = {24, sizeof(llmk_image_info), sizeof(llmk_image_info) + 16};
+    static max_align_t room[512];
+    static llmk_image_info exact[3];
+    size_t count = 0;
+    exact[0].struct_size = sizeof exact[0];
+    assert_int_equal(llmk_image_list(exact, 3, &count), LLMK_OK);
+    assert_true(count >= 3); /* the sources at least */
     for (size_t i = 0; i < LLMK_COUNT(sizes); i++) {
-        infos[0].struct_size = sizes[i];
-        assert_int_equal(llmk_device_list(infos, 65, &again), LLMK_INVALID_ARGUMENT);
-        assert_non_null(strstr(llmk_error_message(), "struct_size"));
+        unsigned char *bytes = (unsigned char *)room;
+        memset(bytes, 0x5a, sizeof room);
+        memcpy(bytes, &sizes[i], sizeof sizes[i]);
+        assert_int_equal(llmk_image_list((llmk_image_info *)room, 3, &count), LLMK_OK);
+        for (size_t n = 0; n < 3; n++) {
+            const char *name;
+            memcpy(&name, bytes + n * sizes[i] + offsetof(llmk_image_info, name), sizeof name);
+            assert_ptr_equal(name, exact[n].name);
+        }
+        assert_int_equal(bytes[3 * sizes[i]], 0x5a);
     }
 }
 
@@ -227,7 +339,10 @@ static void test_forced_variants(void **state)
         {"", NULL},
         {"add:ref", NULL},
         {"add:ref,linear:ref", NULL},
-        {"add:ref,add:portable", NULL},
+        {"add:ref,add:portable", "forces two variants of operator add"},
+        {"add:ref,linear:ref,add:ref", "forces two variants of operator add"},
+        {"linear:ref,add:ref", NULL},
+        {"*:subgroup,*:ref", NULL},
         {"add", "OP:NAME"},
         {"add:", "OP:NAME"},
         {":ref", "OP:NAME"},
@@ -402,8 +517,8 @@ static void test_infos(void **state)
     assert_int_equal(llmk_context_cache_info(ctx, NULL), LLMK_INVALID_ARGUMENT);
     assert_int_equal(llmk_context_device_info(NULL, &device), LLMK_INVALID_ARGUMENT);
     assert_int_equal(llmk_context_cache_info(NULL, &cache), LLMK_INVALID_ARGUMENT);
-    device.struct_size = 1;
-    cache.struct_size = 1;
+    device.struct_size = 8;
+    cache.struct_size = 8;
     assert_int_equal(llmk_context_device_info(ctx, &device), LLMK_INVALID_ARGUMENT);
     assert_int_equal(llmk_context_cache_info(ctx, &cache), LLMK_INVALID_ARGUMENT);
     assert_int_equal(llmk_context_set_profiler(NULL, NULL, NULL), LLMK_INVALID_ARGUMENT);
@@ -530,6 +645,8 @@ int main(void)
         cmocka_unit_test(test_cl_errors),
         cmocka_unit_test(test_error_texts),
         cmocka_unit_test(test_device_list),
+        cmocka_unit_test(test_info_versions),
+        cmocka_unit_test(test_list_versions),
         cmocka_unit_test(test_options),
         cmocka_unit_test(test_forced_variants),
         cmocka_unit_test(test_forced_variants_twice),

@@ -123,6 +123,9 @@ static void test_device(void **state)
         {"create", "", {"LLMK_DEVICE=cpu"}, with_cpu, "", ""},
         {"create", "", {"LLMK_DEVICE=999"}, LLMK_NO_DEVICE, "LLMK_DEVICE is \"999\"", ""},
         {"create", "", {"LLMK_DEVICE=-1"}, LLMK_NO_DEVICE, "names none of", ""},
+        {"create", "", {"LLMK_DEVICE= "}, LLMK_INVALID_ARGUMENT, "LLMK_DEVICE is \" \"", ""},
+        {"create", "", {"LLMK_DEVICE=/"}, LLMK_INVALID_ARGUMENT, "LLMK_DEVICE is \"/\"", ""},
+        {"create", "", {"LLMK_DEVICE= / "}, LLMK_INVALID_ARGUMENT, "LLMK_DEVICE is", ""},
         {"create", "", {"LLMK_DEVICE=18446744073709551616"}, LLMK_NO_DEVICE, "names none of", ""},
         {"create", "", {"LLMK_DEVICE=no such device %n%s"}, LLMK_NO_DEVICE, "names none of", ""},
     };
@@ -138,6 +141,11 @@ static void test_variant_and_image(void **state)
         {CALL, {"LLMK_VARIANT=linear:ref"}, LLMK_OK, "LLMK_OK", ""},
         {CALL, {"LLMK_VARIANT="}, LLMK_OK, "LLMK_OK", ""},
         {CALL, {"LLMK_VARIANT=*:ref"}, LLMK_OK, "variant ref", ""},
+        {CALL,
+         {"LLMK_VARIANT=add:ref,add:portable"},
+         LLMK_INVALID_ARGUMENT,
+         "two variants of operator add",
+         ""},
         {CALL, {"LLMK_VARIANT=add"}, LLMK_INVALID_ARGUMENT, "LLMK_VARIANT: \"add\" is not", ""},
         {CALL, {"LLMK_VARIANT=add:fast"}, LLMK_INVALID_ARGUMENT, "no variant \"fast\"", ""},
         {"call",
@@ -164,8 +172,7 @@ static void test_log(void **state)
         const char *env;
         llmk_log_level level;
     } cases[] = {{"LLMK_LOG", LLMK_LOG_NONE},       {"LLMK_LOG=", LLMK_LOG_NONE},
-                 {"LLMK_LOG=none", LLMK_LOG_NONE},  {"LLMK_LOG=loud", LLMK_LOG_NONE},
-                 {"LLMK_LOG=1", LLMK_LOG_NONE},     {"LLMK_LOG=error", LLMK_LOG_ERROR},
+                 {"LLMK_LOG=none", LLMK_LOG_NONE},  {"LLMK_LOG=error", LLMK_LOG_ERROR},
                  {"LLMK_LOG=warn", LLMK_LOG_WARN},  {"LLMK_LOG=info", LLMK_LOG_INFO},
                  {"LLMK_LOG=DEBUG", LLMK_LOG_DEBUG}};
     static child result;
@@ -182,6 +189,13 @@ static void test_log(void **state)
         assert_int_equal(child_lines(result.err, ""), child_lines(result.err, "llmk "));
         assert_int_equal(child_lines(result.out, "llmk "), 0);
     }
+    static const env_case refused[] = {
+        {"create", "", {"LLMK_LOG=loud"}, LLMK_INVALID_ARGUMENT, "LLMK_LOG is \"loud\"", ""},
+        {"create", "", {"LLMK_LOG=1"}, LLMK_INVALID_ARGUMENT, "LLMK_LOG is \"1\"", ""},
+        {"create", "", {"LLMK_LOG=debugging"}, LLMK_INVALID_ARGUMENT, "LLMK_LOG is", ""},
+        {"list", "", {"LLMK_LOG=loud"}, LLMK_INVALID_ARGUMENT, "count 99", ""},
+    };
+    run_cases(refused, LLMK_COUNT(refused));
 }
 
 /* ---- The cache between processes ---- */

@@ -5,6 +5,10 @@
 #include "llmk_cmocka.h"
 #include "support/tensors.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #define BUFFER_BYTES 1024u
 #define ALL_DTYPES   0x3feu
 
@@ -222,6 +226,44 @@ static void test_flatten_together(void **state)
     assert_false(absent.present);
 }
 
+/* Some columns of a view are where they were, and their alignment is true before and after rows
+ * become one. */
+static void test_columns(void **state)
+{
+    (void)state;
+    rng r = rng_seed("columns", 11);
+    unsigned flat = 0;
+    for (int round = 0; round < 20000; round++) {
+        const llmk_tensor t = any_tensor(&r);
+        llmk_view whole;
+        if (check_one(&t, LLMK_INPUT, false, &whole) != LLMK_OK || whole.count == 0 ||
+            t.dtype == LLMK_U4)
+            continue;
+        const places all = places_of(&t);
+        const uint64_t step = 1 + rng_below(&r, 2), first = rng_below(&r, whole.ncols);
+        const uint64_t count = 1 + rng_below(&r, (whole.ncols - 1 - first) / step + 1);
+        llmk_view part = llmk_view_columns(&whole, first, count, step);
+        places p = {.bits = all.bits};
+        for (uint64_t n = 0; n < whole.count; n++) {
+            const uint64_t c = n % whole.ncols;
+            if (c >= first && (c - first) % step == 0 && (c - first) / step < count)
+                p.at[p.count++] = all.at[n];
+        }
+        assert_int_equal(part.count, p.count);
+        for (uint64_t n = 0; n < p.count; n++) {
+            assert_int_equal(row_at(&part.rows, n / count, n % count) * p.bits, p.at[n]);
+            assert_int_equal(p.at[n - n % count] / 8 % part.align, 0);
+        }
+        llmk_views_flatten((llmk_view *[]){&part}, 1);
+        flat += part.nrows == 1;
+        for (uint64_t n = 0; n < p.count; n++) {
+            assert_int_equal(row_at(&part.rows, n / part.ncols, n % part.ncols) * p.bits, p.at[n]);
+            assert_int_equal(p.at[n - n % part.ncols] / 8 % part.align, 0);
+        }
+    }
+    assert_true(flat > 1000);
+}
+
 /* ---- The edges of 64 bits ---- */
 
 #define T63 ((uint64_t)1 << 63)
@@ -284,7 +326,53 @@ static void test_huge_numbers(void **state)
             }
 }
 
+/* The stride that is named is the one to look at. */
+static void test_culprit(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t dim[3], stride[3];
+        const char *name;
+    } cases[] = {
+        {{2, 2, 2}, {UINT64_MAX, 2, 1}, "t.stride[0] is 18446744073709551615"},
+        {{2, 2, 2}, {8, UINT64_MAX, 1}, "t.stride[1] is 18446744073709551615"},
+        {{3, 2, 2}, {T63, 2, 1}, "t.stride[0] is 9223372036854775808"},
+        {{2, 2, 2}, {T63, T63 + 1, 1}, "t.stride[1] is 9223372036854775809"},
+        {{2, 2, 2}, {4, 2, UINT64_MAX}, "t.stride[2] is 18446744073709551615"},
+    };
+    for (size_t i = 0; i < LLMK_COUNT(cases); i++) {
+        llmk_tensor t = {.buffer = buffer, .dtype = LLMK_F32, .rank = 3};
+        memcpy(t.dim, cases[i].dim, sizeof cases[i].dim);
+        memcpy(t.stride, cases[i].stride, sizeof cases[i].stride);
+        llmk_view v;
+        assert_int_equal(check_one(&t, LLMK_INPUT, false, &v), LLMK_INVALID_STRIDE);
+        if (!strstr(llmk_error_message(), cases[i].name))
+            fail_msg("\"%s\" is not in: %s", cases[i].name, llmk_error_message());
+    }
+}
+
 /* ---- Buffers ---- */
+
+/* A tensor is absent where nothing of it is set, not where its buffer could not be made. */
+static void test_absent(void **state)
+{
+    (void)state;
+    llmk_tensor t = llmk_vector(NULL, LLMK_F16, 4);
+    llmk_view v;
+    for (int dry = 0; dry < 2; dry++) {
+        llmk_checker c = llmk_check_begin(ctx, "test", dry);
+        llmk_check_optional(&c, "t", &t, ALL_DTYPES, LLMK_INPUT, &v);
+        assert_int_equal(llmk_check_end(&c), dry ? LLMK_OK : LLMK_INVALID_ARGUMENT);
+        assert_int_equal(v.present, dry);
+        if (!dry)
+            assert_non_null(strstr(llmk_error_message(), "t.buffer is NULL and its dtype f16"));
+        const llmk_tensor nothing = {0};
+        c = llmk_check_begin(ctx, "test", dry);
+        llmk_check_optional(&c, "t", &nothing, ALL_DTYPES, LLMK_INPUT, &v);
+        assert_int_equal(llmk_check_end(&c), LLMK_OK);
+        assert_false(v.present);
+    }
+}
 
 static void test_bad_buffers(void **state)
 {
@@ -470,10 +558,11 @@ static void test_take_args(void **state)
         {16, 7, LLMK_OK},
         {24, 15, LLMK_OK},
         {32, 23, LLMK_OK},
-        {128, 23, LLMK_OK},
-        {128, 24, LLMK_UNSUPPORTED},
-        {128, 119, LLMK_UNSUPPORTED},
-        {65537, 0, LLMK_INVALID_ARGUMENT},
+        {64, 23, LLMK_OK},
+        {64, 24, LLMK_UNSUPPORTED},
+        {64, 55, LLMK_UNSUPPORTED},
+        {65, 0, LLMK_INVALID_ARGUMENT},
+        {65536, 0, LLMK_INVALID_ARGUMENT},
         {SIZE_MAX, 0, LLMK_INVALID_ARGUMENT},
     };
     for (size_t i = 0; i < LLMK_COUNT(cases); i++) {
@@ -494,6 +583,28 @@ static void test_take_args(void **state)
     assert_int_equal(llmk_take_args("test", NULL, 16, sizeof local, &local), LLMK_INVALID_ARGUMENT);
 }
 
+/* A struct_size that is garbage makes nothing be read beyond the caller's memory. */
+static void test_guard_page(void **state)
+{
+    (void)state;
+    enum { SIZE = 40 };
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    unsigned char local[SIZE];
+    const int zero = open("/dev/zero", O_RDWR);
+    unsigned char *map = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE, zero, 0);
+    assert_true(map != MAP_FAILED);
+    close(zero);
+    assert_int_equal(mprotect(map + page, page, PROT_NONE), 0);
+    unsigned char *args = map + page - SIZE;
+    const size_t garbage[] = {2 * SIZE + 1, 4096, 65536, SIZE_MAX / 2, SIZE_MAX};
+    for (size_t i = 0; i < LLMK_COUNT(garbage); i++) {
+        memcpy(args, &garbage[i], sizeof garbage[i]);
+        assert_int_equal(llmk_take_args("test", args, SIZE, SIZE, local), LLMK_INVALID_ARGUMENT);
+        assert_non_null(strstr(llmk_error_message(), "struct_size"));
+    }
+    munmap(map, 2 * page);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -502,7 +613,9 @@ int main(void)
         cmocka_unit_test(test_bad_buffers),      cmocka_unit_test(test_image_is_no_buffer),
         cmocka_unit_test(test_access),           cmocka_unit_test(test_sub_buffers),
         cmocka_unit_test(test_host_pointers),    cmocka_unit_test(test_dry_views),
-        cmocka_unit_test(test_take_args),
+        cmocka_unit_test(test_take_args),        cmocka_unit_test(test_guard_page),
+        cmocka_unit_test(test_absent),           cmocka_unit_test(test_columns),
+        cmocka_unit_test(test_culprit),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

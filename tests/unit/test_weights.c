@@ -125,7 +125,7 @@ static void test_info(void **state)
     llmk_weights_free(NULL);
 }
 
-/* The codes of row 0 as docs/numerics.md lays them out, found through the reference. */
+/* The codes of row 0 as docs/numerics-linear.md lays them out, found through the reference. */
 static void test_bits(void **state)
 {
     for (size_t i = 0; i < FORMATS; i++) {

@@ -9,5 +9,9 @@ int main()
         LLMK_VERSION_MAJOR * 1000000u + LLMK_VERSION_MINOR * 1000u + LLMK_VERSION_PATCH;
     const unsigned library = static_cast<unsigned>(llmk_version());
     std::printf("header %u, library %u\n", header, library);
+    llmk_context *ctx = NULL; /* needs all that the library links */
+    if (llmk_context_create(NULL, &ctx) != LLMK_OK)
+        std::printf("no context: %s\n", llmk_error_message());
+    llmk_context_free(ctx);
     return header == library ? 0 : 1;
 }

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# What the tools say and exit with where something is wrong: output that cannot be written, values
+# and combinations of options that make no sense, more of a model than there is.
+# Usage: tools.sh BUILD_DIR WORK_DIR
+set -euo pipefail
+build=$1 work=$2
+rm -rf "$work"
+mkdir -p "$work"
+cd "$work"
+failures=0
+
+# expect STATUS TEXT COMMAND...: the exit status, and TEXT somewhere in stderr.
+expect() {
+    local wanted=$1 text=$2 status=0
+    shift 2
+    "$@" >out 2>err || status=$?
+    if [ "$status" -ne "$wanted" ] || { [ -n "$text" ] && ! grep -qF -- "$text" err; }; then
+        printf 'FAILED: %s\n  exit status %s, expected %s and "%s"; stderr:\n' "$*" "$status" "$wanted" "$text"
+        sed 's/^/    /' err
+        failures=$((failures + 1))
+    fi
+}
+full() { "$@" >/dev/full; }
+bench=$build/llmk-bench demo=$build/llmk-demo info=$build/llmk-info
+
+# --- output that cannot be written
+if [ -w /dev/full ]; then
+    for option in --help --version; do
+        expect 1 "llmk-bench: the output cannot be written" full "$bench" "$option"
+        expect 1 "llmk-info: the output cannot be written" full "$info" "$option"
+    done
+    expect 1 "llmk-demo: the output cannot be written" full "$demo" --help
+    expect 1 "llmk-info: the output cannot be written" full "$info" --images
+    expect 1 "llmk-demo: the output cannot be written" full "$demo" --generate made.gguf
+    expect 2 "unrecognized option" full "$demo" --bogus # the first reason counts
+fi
+
+# --- llmk-bench
+expect 2 '--seconds is a number of at least 0, not "-1"' "$bench" --seconds -1 add
+expect 2 '--seconds is a number of at least 0, not "soon"' "$bench" --seconds soon add
+expect 2 '--sets is a whole number of at least 1, not "0"' "$bench" --sets 0 add
+expect 2 '--sets is a whole number of at least 1, not "1.5"' "$bench" --sets 1.5 add
+expect 2 '--tokens is a whole number of at least 1, not "0.5"' "$bench" --tokens 0.5 add
+expect 2 'expected one of f32, f16, bf16' "$bench" add a=i8
+
+# --- llmk-demo
+"$demo" --generate model.gguf >/dev/null
+expect 1 "the embedding table has 64 rows; --rows is 5000" "$demo" model.gguf --rows 5000
+expect 1 "the model has 4 layers; --layers is 99" "$demo" model.gguf -n 99
+expect 1 "the embedding table has 64 rows; --rows is 65" "$demo" model.gguf -r 65 --slice slice.gguf
+[ ! -e slice.gguf ] || { echo "FAILED: a slice was written"; failures=$((failures + 1)); }
+expect 0 "" "$demo" model.gguf -r 64 -n 4 --slice slice.gguf
+"$demo" slice.gguf -r 2 --slice two.gguf >/dev/null
+expect 0 "" "$demo" two.gguf --slice all.gguf # 8 rows are only the default
+grep -q "wrote all.gguf: 2 rows" out || { echo "FAILED: $(cat out)"; failures=$((failures + 1)); }
+expect 2 '--rows is a whole number from 1 to 65536, not "0"' "$demo" model.gguf --rows 0
+expect 2 '--layers is a whole number of at least 1, not "-1"' "$demo" model.gguf --layers -1
+expect 2 '--dtype is f32, f16 or bf16, not "i8"' "$demo" model.gguf -t i8
+expect 2 '--seconds is a number from 0 to 3600, not "-1"' "$demo" model.gguf --seconds -1
+expect 2 "no model is given" "$demo"
+expect 2 "one model at a time" "$demo" model.gguf model.gguf
+expect 2 "--generate takes one file, and no model" "$demo" --generate a.gguf b.gguf
+expect 2 "--generate does not go with --generate-safetensors" "$demo" --generate a.gguf --generate-safetensors awq b
+expect 2 "--generate-safetensors takes a method and one folder" "$demo" --generate-safetensors awq
+expect 2 "--rows is for running a model" "$demo" --generate a.gguf --rows 8
+expect 2 "--slice is for running a model" "$demo" --generate-safetensors awq a --slice b.gguf
+
+# --- files: sentences name what was asked for, not the temporary file
+expect 1 "/nonexistent/a.gguf cannot be created: No such file" "$demo" --generate /nonexistent/a.gguf
+too_large() { (trap '' XFSZ && ulimit -f 8 && exec "$demo" --generate large.gguf); }
+expect 1 "large.gguf cannot be written: File too large" too_large
+[ -z "$(find . -name '*.tmp')" ] || { echo "FAILED: temporary files are left"; failures=$((failures + 1)); }
+
+# --- a sweep of a variant that this device has not is no pass
+for selection in rmsnorm:nv linear:amd; do
+    [ -x "$build/tests/test_operators" ] || break
+    status=0
+    "$build/tests/test_operators" "$selection" >out 2>err || status=$?
+    wanted=0
+    ! grep -q " 0 run " out || wanted=77
+    [ "$status" -eq "$wanted" ] || {
+        echo "FAILED: test_operators $selection: exit status $status, expected $wanted"
+        failures=$((failures + 1))
+    }
+done
+
+[ "$failures" -eq 0 ] || exit 1
+echo "all as expected"
