@@ -42,7 +42,7 @@ kernel __attribute__((reqd_work_group_size(16, 8, 1))) void grouped_tile(GROUPED
         }
 }
 
-kernel __attribute__((reqd_work_group_size(16, 8, 1))) void
+kernel __attribute__((reqd_work_group_size(16, 8, 1))) RESIDENT(3) void
 grouped_tile_gated(GROUPED_PARAMETERS, GATED_PARAMETERS)
 {
     local float4 x_tile[DEPTH * PITCH / 4], w_tile[DEPTH * PITCH / 4];

@@ -17,9 +17,13 @@ uint32_t llmk_grouped_height(uint64_t rows, uint64_t experts)
 
 bool llmk_grouped_reads(const llmk_weights *w, llmk_reason *why)
 {
-    if (LLMK_LAYOUT_BIT(w->layout) & LLMK_LAYOUTS_PORTABLE)
-        return true;
-    return llmk_no(why, "does not read the layout %s", llmk_layout_name(w->layout));
+    const uint32_t layouts = LLMK_LAYOUTS_PORTABLE | LLMK_LAYOUTS_NV;
+    if (!(LLMK_LAYOUT_BIT(w->layout) & layouts))
+        return llmk_no(why, "does not read the layout %s", llmk_layout_name(w->layout));
+    if (w->experts > 1 && w->n % w->block != 0)
+        return llmk_no(why, "experts of %llu rows share blocks of %u", (unsigned long long)w->n,
+                       w->block);
+    return true;
 }
 
 static uint32_t outputs_of(const grouped_problem *p)

@@ -223,7 +223,7 @@ llmk_status llmk_grouped_linear_workspace_size(llmk_context *ctx,
                          "llmk_grouped_linear_workspace_size: bytes is NULL");
     problem p = {0};
     LLMK_TRY(check(ctx, args, true, &p));
-    *bytes = workspace_bytes(p.g.weights);
+    *bytes = p.g.weights ? workspace_bytes(p.g.weights) : 0;
     return LLMK_OK;
 }
 

@@ -111,6 +111,7 @@ typedef struct recipe {
 static recipe recipe_of(const llmk_weights *like)
 {
     recipe r = {.format = like->format,
+                .bits = 8,
                 .block = 1,
                 .zeros = like->has_zeros,
                 .layouts = llmk_class_of(like->layout)};
@@ -185,7 +186,7 @@ static llmk_status make_tables(llmk_trial *t, const recipe *r, uint64_t experts,
     tables a = {.pitch = (k * r->bits + 31) / 32 * 4, .group = group ? group : k};
     a.groups = (k + a.group - 1) / a.group;
     const uint64_t rows = experts * n;
-    a.codes = calloc(rows, a.pitch);
+    a.codes = calloc(rows * a.pitch + 1, 1);
     a.scales = calloc(rows * a.groups, 4);
     a.zeros = calloc(rows, a.groups);
     a.g_idx = calloc(experts * k, sizeof *a.g_idx);

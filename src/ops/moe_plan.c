@@ -14,7 +14,7 @@ static void check_weights(llmk_checker *c, const char *name, const llmk_weights 
                           uint64_t experts, uint64_t n, uint64_t k)
 {
     llmk_check_that(c, w != NULL, LLMK_INVALID_ARGUMENT, "%s is NULL", name);
-    if (c->status != LLMK_OK)
+    if (c->status != LLMK_OK || !w)
         return;
     llmk_check_that(c, w->ctx == c->ctx, LLMK_INVALID_ARGUMENT, "%s belong to another context",
                     name);
@@ -32,7 +32,7 @@ static void check_weights(llmk_checker *c, const char *name, const llmk_weights 
 static void check_pair(llmk_checker *c, const char *name, const llmk_weights *a,
                        const llmk_weights *b)
 {
-    if (c->status != LLMK_OK)
+    if (c->status != LLMK_OK || !a || !b)
         return;
     llmk_check_that(c,
                     a->layout == b->layout && a->scale_kind == b->scale_kind &&

@@ -113,8 +113,9 @@ bool expert_weights_create(case_run *run, const expert_weights *w, bool count,
         desc.data = desc.scales = desc.zeros = desc.g_idx = (llmk_source){0};
     }
     llmk_weights *weights = NULL;
+    const llmk_layout_class layouts = case_flag(line, "nv") ? LLMK_CLASS_NV : LLMK_CLASS_OF_DEVICE;
     const llmk_status status =
-        llmk_weights_create_as(case_context(run), &desc, LLMK_CLASS_OF_DEVICE, split, &weights);
+        llmk_weights_create_as(case_context(run), &desc, layouts, split, &weights);
     if (status == LLMK_OUT_OF_DEVICE_MEMORY)
         return case_skip(run, "weights: %s", llmk_error_message());
     if (status != LLMK_OK)

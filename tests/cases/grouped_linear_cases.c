@@ -66,6 +66,9 @@ static const case_entry entries[] = {
     {"r=100 e=4 n=37 k=96 w=q4_1 y=f32", CASE_QUICK},
     {"r=20 e=3 n=17 k=512 w=q4_k y=f32", CASE_QUICK},
     {"r=100 e=3 n=17 k=512 w=q6_k y=f32", CASE_QUICK},
+    /* layouts of one expert */
+    {"r=3 e=1 n=40 k=96 w=w4 group=32 nv y=f32", CASE_QUICK},
+    {"r=70 e=1 n=37 k=96 w=w8 nv y=f32 bias=f32", CASE_QUICK},
     /* types, strides, buffers */
     {"r=20 e=4 n=40 k=96 x=f32 w=f32 y=f32 bias=f32", CASE_QUICK},
     {"r=20 e=4 n=40 k=96 x=bf16 w=bf16 y=bf16 bias=bf16", CASE_QUICK},

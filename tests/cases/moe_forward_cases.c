@@ -102,6 +102,8 @@ static const case_entry entries[] = {
     {"t=4 w=q4_0 y=f32", CASE_QUICK},
     {"t=70 w=q8_0 y=f32", CASE_QUICK},
     {"t=4 h=256 f=256 e=3 w=q4_k y=f32", CASE_QUICK},
+    {"t=4 w=w4 group=32 shared nv y=f32", CASE_QUICK},
+    {"t=70 w=w8 shared nv layout=packed y=f32", CASE_QUICK},
     /* types, strides, buffers */
     {"t=4 inner=f32 y=f32", CASE_QUICK},
     {"t=70 inner=bf16 y=f32", CASE_QUICK},
