@@ -29,11 +29,18 @@ static bool is_recent(const record *r)
 
 static bool parse(const char *bytes, record *r)
 {
-    int end = -1;
-    if (sscanf(bytes, "%ld %u %" SCNd64 "%n", &r->value, &r->failures, &r->seconds, &end) != 3 ||
-        end < 0 || bytes[end] != ' ')
+    int64_t numbers[3];
+    for (size_t i = 0; i < LLMK_COUNT(numbers); i++) {
+        char *end;
+        numbers[i] = strtoll(bytes, &end, 10);
+        if (end == bytes || *end != ' ')
+            return false;
+        bytes = end + 1;
+    }
+    if (numbers[0] < INT32_MIN || numbers[0] > INT32_MAX || numbers[1] < 0 ||
+        numbers[1] > FAILURES_BELIEVED)
         return false;
-    r->text = bytes + end + 1;
+    *r = (record){(long)numbers[0], (unsigned)numbers[1], numbers[2], bytes};
     return true;
 }
 

@@ -75,7 +75,7 @@ static uint32_t span_of(const llmk_weights *w)
     if (w->groups == 1)
         return 0;
     uint32_t span = w->layout == LLMK_LAYOUT_U4_NV ? 4 : 2;
-    while (w->group_size % (32 * span) != 0)
+    while (span > 1 && w->group_size % (32 * span) != 0)
         span /= 2;
     return span;
 }
