@@ -181,6 +181,8 @@ static void fill_tables(const recipe *r, uint64_t n, uint64_t k, const tables *t
 static llmk_status make_tables(llmk_trial *t, const recipe *r, uint64_t experts, uint64_t n,
                                uint64_t k, uint64_t group, double *w, llmk_weights **out)
 {
+    if (r->bits != 4 && r->bits != 8)
+        return llmk_fail(LLMK_INTERNAL, "a self-test's codes have %u bits", r->bits);
     tables a = {.pitch = (k * r->bits + 31) / 32 * 4, .group = group ? group : k};
     a.groups = (k + a.group - 1) / a.group;
     const uint64_t rows = experts * n;
