@@ -56,7 +56,8 @@ kernel void grouped_ref(GROUPED_PARAMETERS, const uint layout)
         float v = 0.0f;
         if (e != empty) {
             const linear_t a = GROUPED_EXPERT(e);
-            const ulong x_begin = row_begin(x_rows, x_row_of(row, source, source_rows, fan, x_count));
+            const ulong x_begin =
+                row_begin(x_rows, x_row_of(row, source, source_rows, fan, x_count));
             v = product(a, layout, x_begin, (e - first) * n + column) +
                 bias_of(bias, bias_type, bias_rows, e, column);
         }

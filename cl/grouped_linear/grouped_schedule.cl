@@ -1,5 +1,5 @@
-// A schedule from the caller's offsets: whatever they are, groups lie one after the other within the
-// rows. The last group has what is left. One work-group; an item has a stretch of the experts.
+// A schedule from the caller's offsets: whatever they are, groups lie one after the other within
+// the rows. The last group has what is left. One work-group; an item has a stretch of the experts.
 #include "common/rows.clh"
 
 #define ITEMS       128

@@ -1,6 +1,6 @@
 // Grouped products for groups of many rows: a work-group computes a 64 x 64 tile of one group's
-// outputs. Of gated pairs it is 64 rows by 32 outputs, a gate and an up column beside each other, so
-// that both are in the same item's registers. No early return of a whole work-group: PoCL 3 then
+// outputs. Of gated pairs it is 64 rows by 32 outputs, a gate and an up column beside each other,
+// so that both are in the same item's registers. No early return of a whole work-group: PoCL 3 then
 // forgets conditions after barriers.
 #include "grouped_linear/grouped_common.clh"
 #include "linear/linear_tile.clh"
@@ -64,8 +64,8 @@ grouped_tile_gated(GROUPED_PARAMETERS, GATED_PARAMETERS)
             w_row += up_first;
         }
         const uint row = tile.begin + min(line, tile.rows - 1);
-        tile_product(a, row_begin(x_rows, x_row_of(row, source, source_rows, fan, x_count)), w_row, x_tile,
-                     w_tile, sum);
+        tile_product(a, row_begin(x_rows, x_row_of(row, source, source_rows, fan, x_count)), w_row,
+                     x_tile, w_tile, sum);
     }
     float out[8][4];
 #pragma unroll

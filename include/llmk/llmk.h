@@ -1032,9 +1032,11 @@ LLMK_API llmk_status llmk_moe_plan_create(llmk_context *ctx, const llmk_moe_desc
                                           uint64_t max_tokens, llmk_moe_plan **out);
 /* Frees a plan; NULL is accepted. */
 LLMK_API void llmk_moe_plan_free(llmk_moe_plan *plan);
-/* Kernels that llmk_moe_forward enqueues for so many tokens, routed by the plan: whatever the
- * routing, and one more for every further buffer that weights lie in. At 8 tokens or fewer, without
- * a shared expert and weights in one buffer each, 4; above, 6. 0 where plan is NULL. */
+/* Kernels that llmk_moe_forward enqueues for so many tokens, routed by the plan where it has a
+ * gate: whatever the routing, and one more for every further buffer that weights lie in. At 8
+ * tokens or fewer with up to 64 experts each, without a shared expert and weights in one buffer
+ * each, 4; else
+ * 6. 0 where plan is NULL. */
 LLMK_API uint32_t llmk_moe_plan_kernels(const llmk_moe_plan *plan, uint64_t tokens);
 
 typedef struct llmk_moe_forward_args {
@@ -1048,8 +1050,8 @@ typedef struct llmk_moe_forward_args {
     uint32_t flags;      /* none yet: 0 */
 } llmk_moe_forward_args;
 
-/* Reads nothing back and allocates nothing. With up to 8 tokens only the weights of chosen experts
- * are read. Errors: as llmk_rmsnorm, and LLMK_BUSY (the plan is in use). */
+/* Reads nothing back and allocates nothing. Only the weights of chosen experts are read. Errors: as
+ * llmk_rmsnorm, and LLMK_BUSY (the plan is in use). */
 LLMK_API llmk_status llmk_moe_forward(llmk_context *ctx, cl_command_queue queue,
                                       const llmk_moe_forward_args *args, const llmk_events *events);
 

@@ -103,7 +103,8 @@ bool case_fits(case_run *run, size_t sets)
 {
     const uint64_t largest = device_number(run, CL_DEVICE_MAX_MEM_ALLOC_SIZE);
     const uint64_t memory = device_number(run, CL_DEVICE_GLOBAL_MEM_SIZE);
-    uint64_t total = run->counted_read ? run->counted_read : run->device_bytes;
+    /* Bytes counted are those of a call, which may leave some of the weights alone. */
+    uint64_t total = run->counted_read > run->device_bytes ? run->counted_read : run->device_bytes;
     for (const case_item *item = run->items; item; item = item->next) {
         total = case_plus(total, item->buffer_bytes);
         if (item->buffer_bytes > largest)

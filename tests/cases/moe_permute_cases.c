@@ -46,6 +46,7 @@ static const case_entry entries[] = {
     {"t=20 k=3 h=40 gap=1 pad=1", CASE_QUICK},
     {"t=20 k=3 h=40 inner=2 g=11", CASE_QUICK},
 
+    {"t=1 k=2 e=8 h=128", CASE_FULL},
     {"t=1 k=2 e=8 h=1024", CASE_FULL},
     {"t=1 k=2 e=8 h=4096", CASE_FULL},
     {"t=32 k=2 e=8 h=128", CASE_FULL},

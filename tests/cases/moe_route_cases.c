@@ -90,6 +90,7 @@ static const case_entry entries[] = {
     {"t=5 e=24 k=3 h=40 inner=3 out", CASE_QUICK},
     {"t=5 e=24 k=3 h=40 pad=1", CASE_QUICK},
 
+    {"t=1 e=8 k=2 h=512", CASE_FULL},
     {"t=32 e=8 k=2 h=512", CASE_FULL},
     {"t=128 e=8 k=2 h=512 renorm", CASE_FULL},
     {"t=512 e=8 k=2 h=512", CASE_FULL},

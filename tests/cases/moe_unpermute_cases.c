@@ -42,7 +42,13 @@ static const case_entry entries[] = {
     {"t=4 h=40 k=3 inner=2 res=f16 gap=1", CASE_QUICK},
     {"t=2 h=24 k=1024", CASE_QUICK},
 
+    {"t=1 h=128", CASE_FULL},
+    {"t=1 h=1024", CASE_FULL},
     {"t=1 h=4096", CASE_FULL},
+    {"t=32 h=128", CASE_FULL},
+    {"t=128 h=128", CASE_FULL},
+    {"t=128 h=1024", CASE_FULL},
+    {"t=512 h=4096", CASE_FULL},
     {"t=32 h=1024", CASE_FULL},
     {"t=128 h=4096", CASE_FULL},
     {"t=512 h=128", CASE_FULL},

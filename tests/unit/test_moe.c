@@ -1,6 +1,7 @@
 /* test_moe.c - plans of mixture-of-experts layers: refusals, kernels enqueued, sharing, bits. */
 #include "cases/moe_models.h"
 #include "core/weights.h"
+#include "reference/linear_reference.h"
 #include "support/device.h"
 
 #include <pthread.h>
@@ -169,6 +170,59 @@ static void test_plan_refusals(void **state)
     llmk_weights_free(wide);
     llmk_weights_free(one);
     free_layer(&l);
+}
+
+/* GPTQ weights of two experts [64, 64] in act-order. */
+static llmk_weights *make_ordered(fixture *f, uint32_t seed)
+{
+    linear_weights one = {.format = LLMK_FORMAT_GPTQ_V2,
+                          .n = 64,
+                          .k = 64,
+                          .group = 16,
+                          .bits = 4,
+                          .scale_type = LLMK_F16,
+                          .order = LINEAR_ACT_ORDER};
+    linear_weights_set_sizes(&one);
+    one.data = calloc(1, one.data_bytes);
+    one.scales = calloc(1, one.scales_bytes);
+    one.zeros = calloc(1, one.zeros_bytes);
+    one.g_idx = calloc(1, one.g_idx_bytes);
+    assert_true(linear_weights_fill(&one, seed));
+    llmk_weights_desc d = linear_weights_describe(&one);
+    const llmk_expert_source same = {d.data, d.scales, d.zeros, d.g_idx}, both[2] = {same, same};
+    d.data = d.scales = d.zeros = d.g_idx = (llmk_source){0};
+    d.experts = 2;
+    d.expert_sources = both;
+    llmk_weights *w = NULL;
+    if (llmk_weights_create(f->ctx, &d, &w) != LLMK_OK)
+        fail_msg("%s", llmk_error_message());
+    free(one.data);
+    free(one.scales);
+    free(one.zeros);
+    free(one.g_idx);
+    return w;
+}
+
+/* Gate and up are read with one order. */
+static void test_orders(void **state)
+{
+    fixture *f = *state;
+    llmk_weights *a = make_ordered(f, 1), *b = make_ordered(f, 1), *other = make_ordered(f, 2);
+    llmk_moe_desc d = LLMK_INIT(llmk_moe_desc);
+    llmk_moe_plan *plan = NULL;
+    d.x_dtype = LLMK_F16;
+    d.experts_a_token = 1;
+    d.activation = LLMK_SILU;
+    d.gate_weights = a;
+    d.up_weights = other;
+    d.down_weights = a;
+    refuse(f, &d, 8, LLMK_UNSUPPORTED, "up_weights have another g_idx");
+    d.up_weights = b;
+    assert_int_equal(llmk_moe_plan_create(f->ctx, &d, 8, &plan), LLMK_OK);
+    llmk_moe_plan_free(plan);
+    llmk_weights_free(a);
+    llmk_weights_free(b);
+    llmk_weights_free(other);
 }
 
 /* ---- Kernels ---- */
@@ -341,6 +395,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_plan_refusals, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_orders, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_kernels, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_busy, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_same_bits, set_up, tear_down),
