@@ -77,6 +77,8 @@ bool llmk_linear_nv_stream_supports(llmk_context *ctx, const void *problem, llmk
 bool llmk_linear_nv_rows_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
 {
     const linear_problem *p = problem;
+    if (!ctx->is_trial && !llmk_variant_is_forced(ctx, "linear", "nv-rows"))
+        return llmk_no(why, "only where forced: it has not run on a GPU yet");
     return llmk_nv_supported(ctx, why) && llmk_linear_is_half(p, why) &&
            fits(ctx, p, rows_shape_of(ctx, p->weights), 0, why);
 }
