@@ -16,13 +16,12 @@
 #include "common/nv.clh"
 #endif
 #include "common/halves.clh"
-#include "linear/linear_nv.clh"
+#include "linear/linear_stream.clh"
 
 #define STREAM_BITS_u4_nv 4
 #define STREAM_BITS_s8_nv 8
 #define STREAM_IS_U4      (LLMK_PASTE(STREAM_BITS_, W) == 4)
 
-#define ITEMS     (WARPS * FRAGMENT_WAVE)
 #define LOADS     2                         // 16-byte loads of a step, for each tile
 #define LOAD_K    (STREAM_IS_U4 ? 64 : 32)  // weights along K of one
 #define STEP_K    (LOADS * LOAD_K)
@@ -30,13 +29,9 @@
 #define WHOLE     (SPAN == 0) // scales are applied at the end
 #define SPANS     (WHOLE ? 1 : STEP_K / SPAN_K)
 #define MAX_TILES 2
-#define MAX_PARTS 2 // of eight rows of x
 
 // Only blocks of 32 weights come with minimums.
 #define MINIMUMS (STREAM_IS_U4 && SPAN == 1)
-
-// Sums of a warp, eight columns of so many rows: the pitch spreads them over the banks.
-#define SUM_PITCH(tiles) (16 * (tiles) + 4)
 
 // ---- Scales and zeros of a lane's two rows
 
@@ -90,22 +85,6 @@ LINEAR_INLINE halves_zeros zeros_of(uint raw)
 LINEAR_INLINE halves_zeros zeros_of_all(const linear_t a)
 {
     return STREAM_IS_U4 ? u4_zeros((uint)a.zero, (uint)a.zero) : s8_zeros((int)a.zero, (int)a.zero);
-}
-
-// ---- x
-
-// Elements k ... k+7 of the row that begins at element `row`, 0 from K on and where there is no
-// such row. Gathered: in any layout and order; else K is a multiple of 8.
-LINEAR_INLINE uint4 x8(const linear_t a, ulong row, bool is_row, uint k, const bool gathered)
-{
-    global const ushort *x = (global const ushort *)a.x + row;
-    if (!gathered)
-        return is_row && k < a.k ? *(global const uint4 *)(x + k) : (uint4)(0u);
-    const uint end = is_row ? a.k : 0;
-#define X_AT(i) (k + (i) < end ? (uint)x[column_of(a, k + (i)) * a.x_rows.inner] : 0u)
-    return (uint4)(X_AT(0) | X_AT(1) << 16, X_AT(2) | X_AT(3) << 16, X_AT(4) | X_AT(5) << 16,
-                   X_AT(6) | X_AT(7) << 16);
-#undef X_AT
 }
 
 // ---- The product
@@ -283,30 +262,14 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
         }
     }
 
-    const uint rows = 16 * tiles;
-    // The warps' sums meet in local memory, eight columns at a time, and are added in their order.
     FRAGMENT_UNROLL
     for (uint p = 0; p < parts; p++) {
         if (p > 0)
             barrier(CLK_LOCAL_MEM_FENCE);
         FRAGMENT_UNROLL
-        for (uint n = 0; n < tiles; n++) {
-            FRAGMENT_UNROLL
-            for (uint e = 0; e < 4; e++)
-                sums[(unit.wave * 8 + mma_column(unit, e)) * SUM_PITCH(tiles) + n * 16 +
-                     mma_row(unit, e)] = WHOLE ? t[n].sum[p][e] : t[n].total[p][e];
-        }
-        const uint o = (uint)get_local_id(0), row = first_block * 16 + o % rows;
-        const ulong m = m0 + p * 8 + o / rows;
-        const bool stored = o < 8 * rows && row < a.n && m < a.m;
-        const float scale = WHOLE && stored ? nv_scale_at(a, row, 0).x : 1.0f;
-        barrier(CLK_LOCAL_MEM_FENCE);
-        if (stored) {
-            float sum = 0.0f;
-            for (uint w = 0; w < WARPS; w++)
-                sum += sums[(w * 8 + o / rows) * SUM_PITCH(tiles) + o % rows];
-            finish(a, m, row, WHOLE ? sum * scale : sum);
-        }
+        for (uint n = 0; n < tiles; n++)
+            put_sums(unit, sums, tiles, n, WHOLE ? t[n].sum[p] : t[n].total[p]);
+        finish_part(a, sums, tiles, first_block, m0 + p * 8, WHOLE);
     }
 }
 
