@@ -65,7 +65,7 @@ struct case_run {
     char refusal[400];
 };
 
-/* The host's memory in bytes; tests may say less. */
+/* The host's memory in bytes, where a test says how much; else 0. */
 extern uint64_t case_host_memory;
 /* Places every tensor and refuses what fits neither host nor device (case_size.c). */
 bool case_lay_out(case_run *run);

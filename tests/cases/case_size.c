@@ -8,15 +8,14 @@
 /* So far from the end of 64 bits that adding guards does not overflow; no memory is that large. */
 #define LARGEST (UINT64_MAX / 8)
 
-uint64_t case_host_memory; /* 0: not asked yet */
+uint64_t case_host_memory;
 
 static uint64_t host_memory(void)
 {
-    if (!case_host_memory) {
-        const long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
-        case_host_memory = pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : LARGEST;
-    }
-    return case_host_memory;
+    const long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+    if (case_host_memory)
+        return case_host_memory;
+    return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : LARGEST;
 }
 
 static uint64_t device_number(case_run *run, cl_device_info what)

@@ -199,11 +199,9 @@ static void test_no_room_on_the_host(void **state)
     char error[512];
     assert_true(case_parse("add", &line, error, sizeof error));
     assert_true(case_possible(ctx, &line, false, error, sizeof error));
-    const uint64_t memory = case_host_memory;
-    assert_true(memory > 1 << 20);
     case_host_memory = 100;
     assert_null(case_run_new(ctx, queue, &line, 1, false, error, sizeof error));
-    case_host_memory = memory;
+    case_host_memory = 0;
     assert_true(case_is_skip(error));
     assert_non_null(strstr(error, "of the host's memory"));
 }
