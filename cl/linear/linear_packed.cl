@@ -133,7 +133,7 @@ LINEAR_INLINE void end_span(const linear_t a, sums_t *s, const uint parts)
     for (uint n = 0; n < TILES; n++) {
         const float2 scale = group_scales(a, s->raw[n]);
         const float2 minimum = MINIMUMS && a.scale_kind == SCALE_F16_MIN
-                                   ? group_minimums(s->raw[n])
+                                   ? minimums_of(s->raw[n].scale)
                                    : (float2)(0.0f, 0.0f);
         FRAGMENT_UNROLL
         for (uint p = 0; p < parts; p++) {

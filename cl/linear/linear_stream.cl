@@ -16,14 +16,11 @@
 #include "common/nv.clh"
 #endif
 #include "common/halves.clh"
+#include "linear/linear_groups.clh"
 #include "linear/linear_stream.clh"
 
-#define STREAM_BITS_u4_nv 4
-#define STREAM_BITS_s8_nv 8
-#define STREAM_IS_U4      (LLMK_PASTE(STREAM_BITS_, W) == 4)
-
 #define LOADS     2                         // 16-byte loads of a step, for each tile
-#define LOAD_K    (STREAM_IS_U4 ? 64 : 32)  // weights along K of one
+#define LOAD_K    (W_IS_U4 ? 64 : 32)  // weights along K of one
 #define STEP_K    (LOADS * LOAD_K)
 #define SPAN_K    (WHOLE ? STEP_K : SPAN * 32)
 #define WHOLE     (SPAN == 0) // scales are applied at the end
@@ -31,15 +28,9 @@
 #define MAX_TILES 2
 
 // Only blocks of 32 weights come with minimums.
-#define MINIMUMS (STREAM_IS_U4 && SPAN == 1)
+#define MINIMUMS (W_IS_U4 && SPAN == 1)
 
 // ---- Scales and zeros of a lane's two rows
-
-// As they lie in memory, so that waiting for them costs no instructions.
-typedef struct {
-    uint2 scale;
-    uint zero;
-} raw_t;
 
 // Where they are found: what the tiles share. Group of span i: mul_hi(2 i + 1, ratio).
 typedef struct {
@@ -70,23 +61,6 @@ LINEAR_INLINE float2 scales_of(const linear_t a, groups_t g, uint2 raw)
     const uint second = g.minimums ? raw.y : raw.x >> 16;
     return (float2)(f16_bits_to_float((ushort)raw.x), f16_bits_to_float((ushort)second));
 }
-LINEAR_INLINE float2 minimums_of(uint2 raw)
-{
-    return (float2)(f16_bits_to_float((ushort)(raw.x >> 16)),
-                    f16_bits_to_float((ushort)(raw.y >> 16)));
-}
-
-LINEAR_INLINE halves_zeros zeros_of(uint raw)
-{
-    if (STREAM_IS_U4)
-        return u4_zeros(raw & 15, raw >> 4);
-    return s8_zeros((char)raw, (char)(raw >> 8));
-}
-LINEAR_INLINE halves_zeros zeros_of_all(const linear_t a)
-{
-    return STREAM_IS_U4 ? u4_zeros((uint)a.zero, (uint)a.zero) : s8_zeros((int)a.zero, (int)a.zero);
-}
-
 // ---- The product
 
 typedef struct {
@@ -94,7 +68,7 @@ typedef struct {
     global const uint2 *scales;
     global const uchar *zeros;
     uint w[LOADS][4]; // of this step
-    raw_t raw[SPANS];
+    raw_group raw[SPANS];
     halves_zeros zero;
     float sum[MAX_PARTS][4]; // of the span
     float total[MAX_PARTS][4];
@@ -112,7 +86,7 @@ LINEAR_INLINE void clear(float sum[MAX_PARTS][4], const uint parts)
 
 LINEAR_INLINE uint zero_of_group(const tile_t *t, uint group)
 {
-    return STREAM_IS_U4 ? t->zeros[group * 8] : ((global const ushort *)t->zeros)[group * 8];
+    return W_IS_U4 ? t->zeros[group * 8] : ((global const ushort *)t->zeros)[group * 8];
 }
 
 LINEAR_INLINE void find_tile(const linear_t a, tile_t *t, groups_t g, uint block, uint lane)
@@ -120,7 +94,7 @@ LINEAR_INLINE void find_tile(const linear_t a, tile_t *t, groups_t g, uint block
     const ulong entry = (ulong)block * a.groups * 8 + lane / 4;
     t->data = (global const uint4 *)(a.data + block * a.pitch) + lane;
     t->scales = (global const uint2 *)(a.scales + entry * (g.narrow ? 4 : 8));
-    t->zeros = a.zeros + entry * (STREAM_IS_U4 ? 1 : 2);
+    t->zeros = a.zeros + entry * (W_IS_U4 ? 1 : 2);
     t->zero = WHOLE && g.zeros ? zeros_of(zero_of_group(t, 0)) : zeros_of_all(a);
 }
 
@@ -188,7 +162,7 @@ LINEAR_INLINE void multiply(fragment_unit unit, tile_t *t, const bool minimums, 
         FRAGMENT_UNROLL
         for (uint n = 0; n < tiles; n++) {
             uint w[4];
-            if (STREAM_IS_U4)
+            if (W_IS_U4)
                 u4_operands(t[n].w[i][2 * half_k + j], t[n].zero, w);
             else
                 s8_operands(t[n].w[i][j], t[n].w[i][2 + j], t[n].zero, w);
