@@ -336,6 +336,7 @@ static llmk_status ref_launch(llmk_launch *launch, const void *problem)
 static const llmk_variant variants[] = {
     {"cpu", cpu_supports, cpu_launch},
     LLMK_LINEAR_ROW("nv-stream", nv_stream),
+    LLMK_LINEAR_ROW("nv-dot", nv_dot),
     LLMK_LINEAR_ROW("nv-rows", nv_rows),
     LLMK_LINEAR_ROW("nv-packed", nv_packed),
     {"subgroup", subgroup_supports, subgroup_launch},
@@ -350,12 +351,15 @@ static llmk_status self_test(llmk_trial *t, const void *problem)
 {
     const linear_problem *p = problem;
     const bool few = t->variant->launch == gemv_launch || t->variant->launch == subgroup_launch;
+    const bool dot = t->variant->launch == llmk_linear_nv_dot_launch ||
+                     t->variant->launch == llmk_linear_emulated_nv_dot_launch;
     const bool stream = t->variant->launch == llmk_linear_nv_stream_launch ||
                         t->variant->launch == llmk_linear_emulated_nv_stream_launch ||
                         t->variant->launch == llmk_linear_nv_rows_launch ||
                         t->variant->launch == llmk_linear_emulated_nv_rows_launch;
     return llmk_linear_self_test(t, p->x.dtype, p->weights, p->y.dtype,
-                                 few      ? GEMV_ROWS
+                                 dot      ? 2
+                                 : few    ? GEMV_ROWS
                                  : stream ? 16
                                           : 70,
                                  few || stream);
