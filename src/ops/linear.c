@@ -337,6 +337,7 @@ static const llmk_variant variants[] = {
     {"cpu", cpu_supports, cpu_launch},
     LLMK_LINEAR_ROW("nv-stream", nv_stream),
     LLMK_LINEAR_ROW("nv-rows", nv_rows),
+    LLMK_LINEAR_ROW("nv90-packed", nv90_packed),
     LLMK_LINEAR_ROW("nv-packed", nv_packed),
     {"subgroup", subgroup_supports, subgroup_launch},
     {"gemv", gemv_supports, gemv_launch},
@@ -349,6 +350,8 @@ static const llmk_variant variants[] = {
 static llmk_status self_test(llmk_trial *t, const void *problem)
 {
     const linear_problem *p = problem;
+    if (t->variant->launch == llmk_linear_nv90_packed_launch)
+        return llmk_linear_self_test_wide(t, p->x.dtype, p->weights, p->y.dtype);
     const bool few = t->variant->launch == gemv_launch || t->variant->launch == subgroup_launch;
     const bool stream = t->variant->launch == llmk_linear_nv_stream_launch ||
                         t->variant->launch == llmk_linear_emulated_nv_stream_launch ||
