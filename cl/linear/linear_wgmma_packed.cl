@@ -3,8 +3,9 @@
 // they become halves; x is B, in local memory. docs/matrix-units.md explains it.
 //
 // A work-group is three warpgroups. Two multiply, 64 rows of W each; one warp of the third brings x
-// and the packed weights, STAGE_K of K at a time. Work-groups stay and take one tile of y after the
-// other. A kernel's number is the rows of x of its tile. x has one stride, on 16-byte boundaries.
+// and the packed weights, STAGE_K of K at a time, and another what groups have in common. Work-groups
+// stay and take one tile of y after the other. A kernel's number is the rows of x of its tile. x has
+// one stride, on 16-byte boundaries.
 //
 //     -DX=f16 | bf16   -DW=u4_nv | s8_nv
 //     -DGROUPED=0   one scale a row of W     -DGROUPED=1   groups of a multiple of STAGE_K
@@ -27,9 +28,11 @@
 
 #define TILE_N  128
 #define W_BYTES (TILE_N / 16 * 1024) // two parts of each block of 16 rows
+#define G_BYTES (GROUPED ? TILE_N / 2 * 16 : 0)
 #define X_BYTES(t) ((t)*STAGE_K * 2)
-#define STAGE(t)   (X_BYTES(t) + W_BYTES)
-#define STAGES(t)  (STAGE(t) > (24 << 10) ? 5 : 8)
+#define COPIED(t)  (X_BYTES(t) + W_BYTES)
+#define STAGE(t)   (COPIED(t) + G_BYTES)
+#define STAGES(t)  (COPIED(t) > (24 << 10) ? 5 : 8)
 #define MAX_T      (GROUPED || W_IS_U4 ? 128 : 256)
 
 // ---- The tiles of y
@@ -68,7 +71,7 @@ LINEAR_INLINE stages_t next_stage(stages_t s, const uint t)
     return s;
 }
 
-// ---- The warp that copies
+// ---- The warps that copy
 
 LINEAR_INLINE void copy_tiles(const linear_t a, stages_t s, ulong map, const uint t)
 {
@@ -81,7 +84,7 @@ LINEAR_INLINE void copy_tiles(const linear_t a, stages_t s, ulong map, const uin
             const uint to = s.tiles + s.slot * STAGE(t), full = s.full + s.slot * 8;
             nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
             if (lane == 0) {
-                nv90_barrier_expect(full, STAGE(t));
+                nv90_barrier_expect(full, COPIED(t));
                 for (uint i = 0; i < STAGE_K; i += 64)
                     nv90_box_rows(to + i * (t * 2), map, k + i, tile.row, full);
             }
@@ -89,6 +92,56 @@ LINEAR_INLINE void copy_tiles(const linear_t a, stages_t s, ulong map, const uin
                 nv90_bulk(to + X_BYTES(t) + lane * 1024, w, 1024, full);
             w += 1024;
             s = next_stage(s, t);
+        }
+    }
+}
+
+// What the weights of a group have in common, for a lane's two rows.
+typedef struct {
+    float2 scale;
+    halves_zeros zeros;
+} group_t;
+
+LINEAR_INLINE group_t group_of(const linear_t a, raw_group raw)
+{
+    return (group_t){group_scales(a, raw), group_zeros(a, raw)};
+}
+
+static inline void warp_barrier(void) { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
+
+// The groups of BATCH stages are asked for at one time: they come from far away. An item has those
+// of 64 pairs of rows that are 32 apart.
+#define BATCH 4
+LINEAR_INLINE void copy_groups(const linear_t a, stages_t s, const uint t)
+{
+    const uint lane = (uint)get_local_id(0) % 32, tiles = tiles_of(a, t);
+    for (uint index = (uint)get_group_id(0); index < tiles; index += (uint)get_num_groups(0)) {
+        const uint block = place_of(a, index, t).column / 16 + lane / 8, last = (a.n - 1) / 16;
+        for (uint k = 0; k < a.k; k += BATCH * STAGE_K) {
+            raw_group raw[BATCH][2];
+            UNROLL
+            for (uint i = 0; i < BATCH; i++) {
+                raw[i][0] = load_group(a, min(block, last), k + i * STAGE_K, lane % 8);
+                raw[i][1] = load_group(a, min(block + 4, last), k + i * STAGE_K, lane % 8);
+            }
+            UNROLL
+            for (uint i = 0; i < BATCH; i++) {
+                if (k + i * STAGE_K < a.k) {
+                    const uint to = s.tiles + s.slot * STAGE(t) + COPIED(t) + lane * 16;
+                    nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
+                    UNROLL
+                    for (uint half_of = 0; half_of < 2; half_of++) {
+                        const group_t g = group_of(a, raw[i][half_of]);
+                        nv90_put(to + half_of * 512,
+                                 (uint4)(as_uint(g.scale.x), as_uint(g.scale.y), g.zeros.upper,
+                                         g.zeros.lower));
+                    }
+                    warp_barrier();
+                    if (lane == 0)
+                        nv90_barrier_arrive(s.full + s.slot * 8);
+                    s = next_stage(s, t);
+                }
+            }
         }
     }
 }
@@ -162,19 +215,28 @@ LINEAR_INLINE void operands(uint *a, uint4 codes, halves_zeros z, quad_t q)
 // ---- The warpgroups that multiply
 
 typedef struct {
-    uint slot_at;  // of its warp's weights in a stage, this lane's
-    uint block, g; // of 16 rows of W
+    uint codes_at, group_at; // in a stage
     quad_t quad;
 } lane_t;
 
-LINEAR_INLINE uint4 codes_at(const stages_t *s, uint part, lane_t l, const uint t)
+static inline uint4 get(uint from)
 {
     uint4 v;
     asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "r"(s->tiles + s->slot * STAGE(t) + l.slot_at + part * 512)
+                 : "r"(from)
                  : "memory");
     return v;
+}
+
+LINEAR_INLINE uint4 codes_of(const stages_t *s, uint part, lane_t l, const uint t)
+{
+    return get(s->tiles + s->slot * STAGE(t) + l.codes_at + part * 512);
+}
+LINEAR_INLINE group_t stage_group(const stages_t *s, lane_t l, const uint t)
+{
+    const uint4 v = get(s->tiles + s->slot * STAGE(t) + l.group_at);
+    return (group_t){(float2)(as_float(v.x), as_float(v.y)), {v.z, v.w}};
 }
 
 LINEAR_INLINE void multiply(float *sums, const uint *a, const stages_t *s, uint part, uint keep,
@@ -237,40 +299,32 @@ LINEAR_INLINE void scale(float *to, const float *sums, float2 scale, const uint 
     }
 }
 
-// All of K. The operands of a part are made while those of the part before are multiplied.
-LINEAR_INLINE void sum_tile(const linear_t a, stages_t *stages, lane_t l, float *sums, float *total,
-                            const uint t)
+// All of K. The operands of a part are made while those of the part before are multiplied. group: of
+// the rows, where they have one.
+LINEAR_INLINE void sum_tile(const linear_t a, stages_t *stages, lane_t l, group_t group, float *sums,
+                            float *total, const uint t)
 {
-    stages_t s = *stages;
+    const bool never = a.pitch == 0;
+    stages_t s = *stages, before = s;
     uint first[A_SIZE], second[A_SIZE];
-    raw_group now = load_group(a, l.block, 0, l.g), next = now;
-    if (GROUPED) {
-        next = load_group(a, l.block, STAGE_K, l.g);
-        UNROLL
-        for (uint i = 0; i < t / 2; i++)
-            total[i] = 0.0f;
-    } else {
-        UNROLL
-        for (uint i = 0; i < t / 2; i++)
-            sums[i] = 0.0f;
-    }
-    halves_zeros zeros = group_zeros(a, now);
+    UNROLL
+    for (uint i = 0; i < t / 2; i++)
+        *(GROUPED ? total + i : sums + i) = 0.0f;
     UNROLL
     for (uint i = 0; i < A_SIZE; i++)
         second[i] = 0;
     nv90_barrier_wait(s.full + s.slot * 8, s.phase);
-    operands(first, codes_at(&s, 0, l, t), zeros, l.quad);
-    stages_t before = s;
+    if (GROUPED)
+        group = stage_group(&s, l, t);
+    operands(first, codes_of(&s, 0, l, t), group.zeros, l.quad);
     for (uint k = 0; k < a.k; k += STAGE_K) {
-        raw_group after = next;
-        if (GROUPED)
-            after = load_group(a, l.block, k + 2 * STAGE_K, l.g);
-        const uint4 codes = codes_at(&s, 1, l, t);
+        const uint4 codes = codes_of(&s, 1, l, t);
         multiply(sums, first, &s, 0, GROUPED ? 0 : 1, t);
+        nv90_make_first(never, s.full, first, 0);
         held(second);
         if (!GROUPED && k > 0)
             free_stage(&before);
-        operands(second, codes, zeros, l.quad);
+        operands(second, codes, group.zeros, l.quad);
         multiply(sums, second, &s, 1, 1, t);
         held(first);
         // The first part of the next stage; at the end, whatever is there again.
@@ -279,32 +333,27 @@ LINEAR_INLINE void sum_tile(const linear_t a, stages_t *stages, lane_t l, float 
             s = next_stage(s, t);
             nv90_barrier_wait(s.full + s.slot * 8, s.phase);
         }
-        if (GROUPED)
-            zeros = group_zeros(a, next);
-        operands(first, codes_at(&s, 0, l, t), zeros, l.quad);
+        const group_t next = GROUPED ? stage_group(&s, l, t) : group;
+        operands(first, codes_of(&s, 0, l, t), next.zeros, l.quad);
         if (GROUPED) {
-            // Ends at once, but it is a branch: ptxas would wait for the sums first.
-            nv90_barrier_wait(s.full + s.slot * 8, s.phase);
+            nv90_make_first(never, s.full, first, A_SIZE);
             end(sums, t);
             free_stage(&before);
-            scale(total, sums, group_scales(a, now), t);
-            now = next;
-            next = after;
+            scale(total, sums, group.scale, t);
+            group = next;
         }
     }
     if (!GROUPED) {
         end(sums, t);
         free_stage(&s);
-        scale(total, sums, group_scales(a, now), t);
+        scale(total, sums, group.scale, t);
     }
     *stages = next_stage(s, t);
 }
 
 // A warp's rows of W are sixteen columns of y: PATCH rows at a time they pass through local memory.
-#define PATCH       32
+#define PATCH       16
 #define PATCH_PITCH (16 + 4)
-
-static inline void warp_barrier(void) { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
 
 LINEAR_INLINE void store_tile(const linear_t a, const float *total, place_t tile, uint block,
                               local float *patch, const uint t)
@@ -318,32 +367,45 @@ LINEAR_INLINE void store_tile(const linear_t a, const float *total, place_t tile
                 patch[(i / 4 * 8 + 2 * q + i % 2) * PATCH_PITCH + g + i / 2 % 2 * 8] =
                     total[p * (PATCH / 2) + i];
             warp_barrier();
-            _Pragma("unroll 1")
-            for (uint i = lane; i < PATCH * 2; i += 32) {
-                const uint row = tile.row + p * PATCH + i / 2, c = i % 2 * 8;
-                if (row < a.m && block * 16 + c < a.n)
-                    finish8(a, row, block * 16 + c, patch + i / 2 * PATCH_PITCH + c);
-            }
+            const uint row = tile.row + p * PATCH + lane / 2, c = lane % 2 * 8;
+            if (row < a.m && block * 16 + c < a.n)
+                finish8(a, row, block * 16 + c, patch + lane / 2 * PATCH_PITCH + c);
             warp_barrier();
         }
     }
+}
+
+LINEAR_INLINE group_t row_group(const linear_t a, uint block, uint lane)
+{
+    return group_of(a, load_group(a, min(block, (a.n - 1) / 16), 0, lane / 4));
 }
 
 LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, local float *patches, const uint t)
 {
     const uint item = (uint)get_local_id(0), warp = item / 32, lane = item % 32;
     const uint tiles = tiles_of(a, t);
-    lane_t l = {X_BYTES(t) + warp * 1024 + lane * 16, 0, lane / 4, quad_of(lane)};
+    const lane_t l = {X_BYTES(t) + warp * 1024 + lane * 16, COPIED(t) + item / 4 * 16,
+                      quad_of(lane)};
     float sums[MAX_T / 2], total[MAX_T / 2];
     UNROLL
     for (uint i = 0; i < t / 2; i++)
         sums[i] = 0.0f;
-    for (uint index = (uint)get_group_id(0); index < tiles; index += (uint)get_num_groups(0)) {
-        const place_t tile = place_of(a, index, t);
-        const uint block = tile.column / 16 + warp;
-        l.block = min(block, (a.n - 1) / 16);
-        sum_tile(a, &s, l, sums, total, t);
-        store_tile(a, total, tile, block, patches + warp * (PATCH * PATCH_PITCH), t);
+    uint index = (uint)get_group_id(0);
+    place_t tile = place_of(a, index, t);
+    group_t group = {};
+    if (!GROUPED)
+        group = row_group(a, tile.column / 16 + warp, lane);
+    while (index < tiles) {
+        const place_t done = tile;
+        sum_tile(a, &s, l, group, sums, total, t);
+        index += (uint)get_num_groups(0);
+        if (index < tiles) {
+            tile = place_of(a, index, t);
+            if (!GROUPED) // of the next tile, before this one is stored
+                group = row_group(a, tile.column / 16 + warp, lane);
+        }
+        store_tile(a, total, done, done.column / 16 + warp,
+                   patches + warp * (PATCH * PATCH_PITCH), t);
     }
 }
 
@@ -360,7 +422,7 @@ LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, local float *pat
         const uint item = (uint)get_local_id(0), full = (uint)(size_t)barriers;                    \
         const stages_t s = {(uint)(size_t)tiles, full, full + STAGES(t) * 8, 0, 0};                \
         if (item < STAGES(t)) {                                                                    \
-            nv90_barrier_init(s.full + item * 8, 1);                                               \
+            nv90_barrier_init(s.full + item * 8, GROUPED ? 2 : 1);                                 \
             nv90_barrier_init(s.free + item * 8, 8); /* warps that multiply */                     \
         }                                                                                          \
         if (item == 256) {                                                                         \
@@ -378,6 +440,8 @@ LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, local float *pat
                 const ulong published = nv90_map_of(slot, 0);                                      \
                 nv90_map_publish(published, (uint)(size_t)map);                                    \
                 copy_tiles(a, s, published, t);                                                    \
+            } else if (GROUPED && item < 256 + 64) {                                               \
+                copy_groups(a, s, t);                                                              \
             }                                                                                      \
         }                                                                                          \
         /* All boxes have arrived. */                                                              \

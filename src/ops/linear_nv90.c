@@ -181,15 +181,21 @@ bool llmk_linear_nv90_packed_supports(llmk_context *ctx, const void *problem, ll
     return has_images(ctx, why);
 }
 
+typedef struct packed_width {
+    const char *kernel;
+    uint32_t rows, cost; /* of a tile of them, in 128ths of one of 128 rows */
+} packed_width;
+
 /* Rows of x in a tile: what is estimated to end first. In a trial, whose problems are small, every
  * width has its turn. */
-static uint32_t width_of(const llmk_context *ctx, uint64_t m, uint64_t n, bool may_be_256)
+static packed_width width_of(const llmk_context *ctx, uint64_t m, uint64_t n, bool may_be_256)
 {
-    static const struct {
-        uint32_t rows, cost; /* of a tile of them, in 128ths of one of 128 rows */
-    } widths[] = {{32, 50}, {64, 72}, {128, 128}, {256, 252}};
+    static const packed_width widths[] = {{"linear_wgmma_packed_32", 32, 50},
+                                          {"linear_wgmma_packed_64", 64, 72},
+                                          {"linear_wgmma_packed_128", 128, 128},
+                                          {"linear_wgmma_packed_256", 256, 252}};
     const uint32_t units = ctx->caps.compute_units;
-    uint32_t best = 0;
+    packed_width best = widths[0];
     uint64_t least = UINT64_MAX;
     for (size_t i = 0; i < LLMK_COUNT(widths) - !may_be_256; i++) {
         const uint64_t rows = (m + widths[i].rows - 1) / widths[i].rows;
@@ -197,7 +203,7 @@ static uint32_t width_of(const llmk_context *ctx, uint64_t m, uint64_t n, bool m
         const uint64_t cost = ctx->is_trial ? rows : (tiles + units - 1) / units * widths[i].cost;
         if (cost < least) {
             least = cost;
-            best = widths[i].rows;
+            best = widths[i];
         }
     }
     return best;
@@ -209,19 +215,19 @@ llmk_status llmk_linear_nv90_packed_launch(llmk_launch *launch, const void *prob
     const llmk_weights *w = p->weights;
     const bool u4 = llmk_layout_is_u4(w->layout), grouped = w->groups > 1;
     const uint32_t units = launch->ctx->caps.compute_units;
-    char defines[64], kernel[64];
+    char defines[64];
     llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype),
               u4 ? " -DW=u4_nv" : " -DW=s8_nv", grouped ? " -DGROUPED=1" : " -DGROUPED=0", NULL);
     for (size_t i = 0; i < w->segment_count; i++) {
         const llmk_segment *segment = &w->segments[i];
-        const uint32_t rows = width_of(launch->ctx, p->x.nrows, segment->rows, !u4 && !grouped);
-        const uint64_t tiles =
-            (p->x.nrows + rows - 1) / rows * ((segment->rows + PACKED_TILE_N - 1) / PACKED_TILE_N);
-        llmk_join(kernel, sizeof kernel, "linear_wgmma_packed_", llmk_digits(rows), NULL);
+        const packed_width width =
+            width_of(launch->ctx, p->x.nrows, segment->rows, !u4 && !grouped);
+        const uint64_t tiles = (p->x.nrows + width.rows - 1) / width.rows *
+                               ((segment->rows + PACKED_TILE_N - 1) / PACKED_TILE_N);
         const linear_recipe r = {.file = PACKED_NAME,
                                  .defines = defines,
-                                 .kernel = kernel,
-                                 .rows = rows,
+                                 .kernel = width.kernel,
+                                 .rows = width.rows,
                                  .columns = PACKED_TILE_N,
                                  .local = {ITEMS, 1, 1},
                                  .groups = tiles < units ? (uint32_t)tiles : units};
