@@ -320,7 +320,8 @@ LINEAR_INLINE void sum_tile(const linear_t a, stages_t *stages, lane_t l, group_
     for (uint k = 0; k < a.k; k += STAGE_K) {
         const uint4 codes = codes_of(&s, 1, l, t);
         multiply(sums, first, &s, 0, GROUPED ? 0 : 1, t);
-        nv90_make_first(never, s.full, first, 0);
+        if (W_IS_U4) // faster so, and of 8 bits slower
+            nv90_make_first(never, s.full, first, 0);
         held(second);
         if (!GROUPED && k > 0)
             free_stage(&before);
