@@ -347,6 +347,7 @@ static const llmk_variant variants[] = {
     LLMK_LINEAR_ROW("nv-stream", nv_stream),
     LLMK_LINEAR_ROW("nv-dot", nv_dot),
     LLMK_LINEAR_ROW("nv-rows", nv_rows),
+    LLMK_LINEAR_ROW("nv90-packed", nv90_packed),
     LLMK_LINEAR_ROW("nv-packed", nv_packed),
     {"subgroup", subgroup_supports, subgroup_launch},
     {"gemv", gemv_supports, gemv_launch},
@@ -359,6 +360,8 @@ static const llmk_variant variants[] = {
 static llmk_status self_test(llmk_trial *t, const void *problem)
 {
     const linear_problem *p = problem;
+    if (t->variant->launch == llmk_linear_nv90_packed_launch)
+        return llmk_linear_self_test_wide(t, p->x.dtype, p->weights, p->y.dtype);
     const bool few = t->variant->launch == gemv_launch || t->variant->launch == subgroup_launch;
     const bool dot = t->variant->launch == llmk_linear_nv_dot_launch ||
                      t->variant->launch == llmk_linear_emulated_nv_dot_launch;

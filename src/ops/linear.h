@@ -70,6 +70,7 @@ LLMK_LINEAR_DECLARE(emulated_nv_rows);
 /* And for more of them, with weights of 4 or 8 bits (linear_packed.c). */
 LLMK_LINEAR_DECLARE(nv_packed);
 LLMK_LINEAR_DECLARE(emulated_nv_packed);
+LLMK_LINEAR_DECLARE(nv90_packed); /* linear_nv90.c */
 
 #define LLMK_LINEAR_TILED_VARIANTS                                                                 \
     LLMK_LINEAR_ROW("nv90", nv90), LLMK_LINEAR_ROW("nv-wide", nv_wide), LLMK_LINEAR_ROW("nv", nv), \
