@@ -145,8 +145,7 @@ llmk_status llmk_linear_nv90_launch(llmk_launch *launch, const void *problem)
 
 /* ---- Weights of 4 and 8 bits ---- */
 
-#define PACKED_TILE_N   128
-#define PACKED_MIN_ROWS 17 /* nv-stream takes fewer */
+#define PACKED_TILE_N 128
 
 /* What a stage of the pipeline has of K; a scale must hold for all of it. */
 static uint32_t stage_of(const llmk_weights *w)
@@ -171,9 +170,11 @@ bool llmk_linear_nv90_packed_supports(llmk_context *ctx, const void *problem, ll
         return llmk_no(why, "not for weights with minimums");
     if (w->groups > 1 && w->group_size % stage_of(w) != 0)
         return llmk_no(why, "for groups of a multiple of %u, or one in a row", stage_of(w));
-    if (p->x.nrows < PACKED_MIN_ROWS && !p->batch_invariant && !ctx->is_trial &&
+    /* nv-stream takes fewer; of 8 bits nv-packed is as fast up to one of its tiles. */
+    const uint32_t least = llmk_layout_is_u4(w->layout) ? 17 : 65;
+    if (p->x.nrows < least && !p->batch_invariant && !ctx->is_trial &&
         !llmk_variant_is_forced(ctx, "linear", "nv90-packed"))
-        return llmk_no(why, "for %d rows of x and more", PACKED_MIN_ROWS);
+        return llmk_no(why, "for %u rows of x and more", least);
     if (!has_k(w->k, why))
         return false;
     if (p->x.nrows > INT32_MAX || (p->x.nrows / 32 + 1) * (w->n / PACKED_TILE_N + 1) > MAX_TILES)
@@ -183,27 +184,32 @@ bool llmk_linear_nv90_packed_supports(llmk_context *ctx, const void *problem, ll
 
 typedef struct packed_width {
     const char *kernel;
-    uint32_t rows, cost; /* of a tile of them, in 128ths of one of 128 rows */
+    uint32_t rows;
+    uint32_t u4, s8; /* the time of a tile of them, in 128ths of one of 128 rows */
 } packed_width;
 
 /* Rows of x in a tile: what is estimated to end first. In a trial, whose problems are small, every
  * width has its turn. */
-static packed_width width_of(const llmk_context *ctx, uint64_t m, uint64_t n, bool may_be_256)
+static const packed_width *width_of(const llmk_context *ctx, const linear_problem *p, uint64_t n)
 {
-    static const packed_width widths[] = {{"linear_wgmma_packed_32", 32, 50},
-                                          {"linear_wgmma_packed_64", 64, 72},
-                                          {"linear_wgmma_packed_128", 128, 128},
-                                          {"linear_wgmma_packed_256", 256, 252}};
+    static const packed_width widths[] = {{"linear_wgmma_packed_32", 32, 79, 92},
+                                          {"linear_wgmma_packed_64", 64, 93, 105},
+                                          {"linear_wgmma_packed_128", 128, 128, 128},
+                                          {"linear_wgmma_packed_256", 256, 0, 200}};
+    const bool u4 = llmk_layout_is_u4(p->weights->layout);
+    const bool no_256 = u4 || p->weights->groups > 1;
     const uint32_t units = ctx->caps.compute_units;
-    packed_width best = widths[0];
+    const packed_width *best = widths;
     uint64_t least = UINT64_MAX;
-    for (size_t i = 0; i < LLMK_COUNT(widths) - !may_be_256; i++) {
-        const uint64_t rows = (m + widths[i].rows - 1) / widths[i].rows;
+    for (size_t i = 0; i < LLMK_COUNT(widths) - no_256; i++) {
+        const packed_width *w = &widths[i];
+        const uint64_t rows = (p->x.nrows + w->rows - 1) / w->rows;
         const uint64_t tiles = rows * ((n + PACKED_TILE_N - 1) / PACKED_TILE_N);
-        const uint64_t cost = ctx->is_trial ? rows : (tiles + units - 1) / units * widths[i].cost;
-        if (cost < least) {
-            least = cost;
-            best = widths[i];
+        const uint64_t time =
+            ctx->is_trial ? rows : (tiles + units - 1) / units * (u4 ? w->u4 : w->s8);
+        if (time < least) {
+            least = time;
+            best = w;
         }
     }
     return best;
@@ -213,21 +219,20 @@ llmk_status llmk_linear_nv90_packed_launch(llmk_launch *launch, const void *prob
 {
     const linear_problem *p = problem;
     const llmk_weights *w = p->weights;
-    const bool u4 = llmk_layout_is_u4(w->layout), grouped = w->groups > 1;
     const uint32_t units = launch->ctx->caps.compute_units;
     char defines[64];
     llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype),
-              u4 ? " -DW=u4_nv" : " -DW=s8_nv", grouped ? " -DGROUPED=1" : " -DGROUPED=0", NULL);
+              llmk_layout_is_u4(w->layout) ? " -DW=u4_nv" : " -DW=s8_nv",
+              w->groups > 1 ? " -DGROUPED=1" : " -DGROUPED=0", NULL);
     for (size_t i = 0; i < w->segment_count; i++) {
         const llmk_segment *segment = &w->segments[i];
-        const packed_width width =
-            width_of(launch->ctx, p->x.nrows, segment->rows, !u4 && !grouped);
-        const uint64_t tiles = (p->x.nrows + width.rows - 1) / width.rows *
+        const packed_width *width = width_of(launch->ctx, p, segment->rows);
+        const uint64_t tiles = (p->x.nrows + width->rows - 1) / width->rows *
                                ((segment->rows + PACKED_TILE_N - 1) / PACKED_TILE_N);
         const linear_recipe r = {.file = PACKED_NAME,
                                  .defines = defines,
-                                 .kernel = width.kernel,
-                                 .rows = width.rows,
+                                 .kernel = width->kernel,
+                                 .rows = width->rows,
                                  .columns = PACKED_TILE_N,
                                  .local = {ITEMS, 1, 1},
                                  .groups = tiles < units ? (uint32_t)tiles : units};
