@@ -209,6 +209,12 @@ static const case_entry entries[] = {
     {"m=6 batch=3 n=60 k=96 w=q4_0 residual=f16 layout=nv", CASE_QUICK},
     {"m=5 n=60 k=96 w=q8_0 residual=f16 inplace layout=nv", CASE_QUICK},
     {"m=3 n=300 k=256 w=q4_0 split=9000 bias=f32 y=f32 layout=nv", CASE_QUICK},
+    {"m=5 n=70 k=896 w=w4 group=128 y=f32 layout=nv", CASE_QUICK},
+    {"m=13 n=40 k=640 w=w8 residual=f16 layout=nv", CASE_QUICK},
+    {"n=101 k=2056 bias=f32 y=f32", CASE_QUICK},
+    {"m=2 n=33 k=8 x=bf16 w=bf16 y=bf16", CASE_QUICK},
+    {"m=2 n=64 k=4104 residual=f16 ygap=8", CASE_QUICK},
+    {"m=2 n=300 k=256 split=9000 residual=f16 bias=f16", CASE_QUICK},
     {"m=12 n=37 k=96 w=w8 group=32 split=2100 y=f32 layout=nv", CASE_QUICK},
     /* Whole chunks of x and groups of many weights, for wgmma: edges of its tiles and of K. */
     {"m=20 n=150 k=648 w=w4 group=128 y=f32 layout=nv", CASE_QUICK},
