@@ -67,7 +67,6 @@ static llmk_status check(llmk_context *ctx, const void *args, bool dry, void *ou
     g->schedule = a.workspace ? a.workspace->buffer : NULL;
     g->groups = (uint32_t)w->experts + 1;
     g->rest = (uint32_t)w->experts;
-    g->height = llmk_grouped_height(rows, w->experts);
     g->rows = rows;
     g->fan = a.experts_a_token ? (uint32_t)a.experts_a_token : 1;
     return llmk_check_end(&c);
@@ -94,48 +93,44 @@ static llmk_workspace *workspace(const void *problem_)
 
 /* ---- Variants ---- */
 
-static llmk_status launch(llmk_launch *l, const problem *p, bool ref)
+static bool supports(llmk_context *ctx, const grouped_products *products, const char *name,
+                     const problem *p, llmk_reason *why)
 {
+    const bool chosen = !ctx->is_trial && !llmk_variant_is_forced(ctx, "grouped_linear", name);
+    return products->supports(ctx, &p->g, why) &&
+           (!chosen || !products->suits || products->suits(p->g.rows, p->g.weights->experts, why));
+}
+
+static llmk_status launch(llmk_launch *l, const grouped_products *products, const problem *p)
+{
+    const bool ref = products->ref;
+    grouped_problem g = p->g;
+    g.height = products->height(g.rows, g.weights->experts, false);
     llmk_kernel k = llmk_kernel_open(
         l, ref ? "grouped_linear/grouped_ref.cl" : "grouped_linear/grouped_schedule.cl", "",
         ref ? "grouped_schedule_ref" : "grouped_schedule");
     llmk_arg_view(&k, &p->offsets);
-    llmk_arg_u32(&k, (uint32_t)p->g.weights->experts);
-    llmk_arg_u32(&k, (uint32_t)p->g.rows);
-    llmk_arg_u32(&k, p->g.height);
-    llmk_arg_buffer(&k, p->g.schedule);
+    llmk_arg_u32(&k, (uint32_t)g.weights->experts);
+    llmk_arg_u32(&k, (uint32_t)g.rows);
+    llmk_arg_u32(&k, g.height);
+    llmk_arg_buffer(&k, g.schedule);
     LLMK_TRY(llmk_kernel_enqueue(&k, (size_t[]){1, 1, 1}, (size_t[]){ref ? 1 : 128, 1, 1}));
-    return llmk_grouped_launch(l, &p->g, ref);
+    return products->launch(l, &g);
 }
 
-static bool portable_supports(llmk_context *ctx, const void *problem_, llmk_reason *why)
-{
-    const problem *p = problem_;
-    if (ctx->caps.max_work_group < 128)
-        return llmk_no(why, "work-groups of 128 items are too large for the device");
-    return llmk_grouped_reads(p->g.weights, why);
-}
+#define FUNCTIONS(name, id)                                                                        \
+    static bool id##_supports(llmk_context *ctx, const void *p, llmk_reason *why)                  \
+    {                                                                                              \
+        return supports(ctx, &llmk_grouped_##id, name, p, why);                                    \
+    }                                                                                              \
+    static llmk_status id##_launch(llmk_launch *l, const void *p)                                  \
+    {                                                                                              \
+        return launch(l, &llmk_grouped_##id, p);                                                   \
+    }
+#define ROW(name, id) {name, id##_supports, id##_launch},
 
-static llmk_status portable_launch(llmk_launch *l, const void *problem_)
-{
-    return launch(l, problem_, false);
-}
-
-static bool ref_supports(llmk_context *ctx, const void *problem_, llmk_reason *why)
-{
-    (void)ctx, (void)problem_, (void)why;
-    return true;
-}
-
-static llmk_status ref_launch(llmk_launch *l, const void *problem_)
-{
-    return launch(l, problem_, true);
-}
-
-static const llmk_variant variants[] = {
-    {"portable", portable_supports, portable_launch},
-    {"ref", ref_supports, ref_launch},
-};
+LLMK_GROUPED_VARIANTS(FUNCTIONS)
+static const llmk_variant variants[] = {LLMK_GROUPED_VARIANTS(ROW)};
 
 /* ---- Self-test ---- */
 
