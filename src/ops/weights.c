@@ -575,13 +575,12 @@ llmk_status llmk_weights_create_as(llmk_context *ctx, const llmk_weights_desc *d
     matrices m = {.desc = &d, .layouts = layouts};
     if (layouts == LLMK_CLASS_OF_DEVICE)
         m.layouts = class_of_device(ctx);
-    if (d.experts > 1) /* no kernel for groups of rows reads another class yet */
-        m.layouts = LLMK_CLASS_PORTABLE;
     if (max_buffer == 0)
         max_buffer = ctx->caps.max_alloc_bytes;
     LLMK_TRY(describe_all(ctx, &m, &shape));
+    /* A row may fit, if a block does not; experts share none. */
     if (shape.block > 1 &&
-        widest_of(&shape) > max_buffer) { /* a row may fit, if a block does not */
+        (widest_of(&shape) > max_buffer || (shape.experts > 1 && shape.n % shape.block != 0))) {
         m.layouts = LLMK_CLASS_PORTABLE;
         shape = (llmk_weights){0};
         LLMK_TRY(describe_all(ctx, &m, &shape));
