@@ -17,9 +17,8 @@
 #include "linear/linear_stream.clh"
 
 #define MAX_TILES 2 // blocks of 16 rows of W
-#define PIECES    2 // 64 bytes of two rows, over all blocks, that a lane of four asks for in a step
 
-// Kinds of kernels: x in whole vectors, and scales of two bytes without zeros; any scales; any x, too.
+// Kinds of kernels: x in whole vectors, and scales of two bytes or of whole rows; any scales; any x too.
 #define PLAIN    0
 #define AFFINE   1
 #define GATHERED 2
@@ -29,6 +28,13 @@
 #define CODES_u4_nv 1
 #define CODES_s8_nv 1
 #define W_IS_CODES  LLMK_PASTE(CODES_, W)
+
+// What a lane asks for in a step, over all blocks: so many times 64 bytes of rows, or 32 of codes.
+#if W_IS_CODES && (SPAN == 1 || SPAN == 2) // many scales
+#define PIECES 1
+#else
+#define PIECES 2
+#endif
 
 // Where the 16 rows of W of a block are: `row`, and on by `step`, row `last` again beyond it.
 typedef struct {
@@ -268,6 +274,17 @@ LINEAR_INLINE void look_up(local table_t *table, global const int *schedule, uin
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
+// The weighted biases of these tiles' experts, for column c of y and this item's token.
+LINEAR_INLINE void add_biases(local float *biases, local const table_t *table, uint tiles,
+                              global const void *bias, uint type, const rows_t rows, uint c)
+{
+    const uint item = (uint)get_local_id(0), token = item / 16;
+    for (uint t = 0; t < tiles && token < 8; t++)
+        if (table->row[t * 8 + token] >= 0)
+            biases[item] += table->weight[t * 8 + token] *
+                            bias_of(bias, type, rows, table->group[t], c);
+}
+
 #define COMBINE(name, bound, kind)                                                                 \
     kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) bound void name(                     \
         GROUPED_PARAMETERS, global const void *weights, const rows_t weights_rows,                 \
@@ -278,13 +295,16 @@ LINEAR_INLINE void look_up(local table_t *table, global const int *schedule, uin
     {                                                                                              \
         local float sums[WARPS * 8 * SUM_PITCH(1)];                                                \
         local table_t table;                                                                       \
+        /* Each item's, where they take no registers from the product: of its sums, and of an      \
+           element of y. */                                                                        \
+        local float totals[4][ITEMS], biases[ITEMS];                                               \
         FRAGMENT_UNIT(unit, WARPS);                                                                \
         const uint n0 = (uint)get_group_id(0) * 16;                                                \
-        const uint j = (uint)get_local_id(0) % 16, token = (uint)get_local_id(0) / 16;             \
-        const bool live = token < tokens && n0 + j < n;                                            \
         const uint end = (uint)schedule[schedule_groups + 1 + last];                               \
-        float total[4], of_biases = 0.0f;                                                          \
-        clear(total);                                                                              \
+        const uint item = (uint)get_local_id(0);                                                   \
+        biases[item] = 0.0f;                                                                       \
+        for (uint i = 0; i < 4; i++)                                                               \
+            totals[i][item] = 0.0f;                                                                \
         for (uint base = 0; base < end; base += TABLE) {                                           \
             look_up(&table, schedule, schedule_groups, last, height, base, end, source,            \
                     source_rows, weights, weights_rows, weights_type, experts_a_token);            \
@@ -302,17 +322,20 @@ LINEAR_INLINE void look_up(local table_t *table, global const int *schedule, uin
                 for (uint i = 0; i < 4; i++) {                                                     \
                     const uint at = t * 8 + mma_column(unit, i);                                   \
                     if (table.row[at] >= 0)                                                        \
-                        total[i] += table.weight[at] * sum[0][0][i];                               \
+                        totals[i][item] += table.weight[at] * sum[0][0][i];                        \
                 }                                                                                  \
-                if (bias_type && live && table.row[t * 8 + token] >= 0)                            \
-                    of_biases += table.weight[t * 8 + token] *                                     \
-                                 bias_of(bias, bias_type, bias_rows, e, n0 + j);                   \
             }                                                                                      \
+            if (bias_type)                                                                         \
+                add_biases(biases, &table, min((uint)TABLE, end - base), bias, bias_type,          \
+                           bias_rows, min(n0 + item % 16, n - 1));                                 \
         }                                                                                          \
+        const float total[4] = {totals[0][item], totals[1][item], totals[2][item],                 \
+                                totals[3][item]};                                                  \
         put_sums(unit, sums, 1, 0, total);                                                         \
         barrier(CLK_LOCAL_MEM_FENCE);                                                              \
-        if (live) {                                                                                \
-            float v = of_biases;                                                                   \
+        const uint j = item % 16, token = item / 16;                                               \
+        if (token < tokens && n0 + j < n) {                                                        \
+            float v = biases[item];                                                                \
             if (residual) {                                                                        \
                 const float r =                                                                    \
                     residual[row_begin(residual_rows, token) + (n0 + j) * residual_rows.inner];    \
@@ -329,7 +352,11 @@ LINEAR(grouped_stream_gathered, RESIDENT(2), 16, GATHERED)
 GATED(grouped_stream_gated_8, RESIDENT(3), 8, PLAIN)
 GATED(grouped_stream_gated_16, RESIDENT(2), 16, PLAIN)
 GATED(grouped_stream_gated_gathered, RESIDENT(2), 16, GATHERED)
+#if W_IS_CODES && SPAN == 1
+COMBINE(grouped_stream_combine, RESIDENT(2), PLAIN)
+#else
 COMBINE(grouped_stream_combine, RESIDENT(3), PLAIN)
+#endif
 COMBINE(grouped_stream_combine_gathered, RESIDENT(2), GATHERED)
 #if W_IS_CODES
 LINEAR(grouped_stream_8_affine, RESIDENT(2), 8, AFFINE)

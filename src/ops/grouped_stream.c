@@ -13,11 +13,13 @@
 #define COLUMNS_COMBINE 16u
 #define WARPS           8u
 #define ITEMS           (WARPS * 32u)
-/* The sums of eight rows of x; the table of rows and, emulated, a warp's scratch. */
-#define LOCAL_BYTES    (WARPS * 8u * 36u * 4u + 3072u)
+/* What the kernels take at most; emulated, the warps' scratch too. */
+#define LOCAL_BYTES    (13u << 10)
 #define EMULATOR_BYTES (WARPS * (5u << 10))
 /* Rows an expert, on average, up to which these kernels are taken. */
 #define MANY_ROWS 64u
+/* And up to which tiles are low: few experts have more rows than one of those. */
+#define FEW_ROWS  4u
 #define MAX_DEPTH ((uint64_t)1 << 20)
 
 static bool is_codes(const llmk_weights *w)
@@ -78,7 +80,7 @@ static bool emulated_suits(uint64_t rows, uint64_t experts, llmk_reason *why)
 
 static uint32_t height(uint64_t rows, uint64_t experts, bool few)
 {
-    return few || rows <= experts ? LOW : HIGH;
+    return few || rows <= FEW_ROWS * experts ? LOW : HIGH;
 }
 
 enum { STAGE_LINEAR, STAGE_GATED, STAGE_COMBINE };
@@ -98,7 +100,7 @@ static llmk_kernel open_kernel(llmk_launch *launch, const grouped_problem *p, co
                            "grouped_stream_combine_gathered"}};
     const llmk_weights *w = p->weights;
     const bool narrow = w->scale_kind == LLMK_SCALE_F16 || w->scale_kind == LLMK_SCALE_BF16;
-    const bool affine = is_codes(w) && (w->has_zeros || (w->groups > 1 && !narrow));
+    const bool affine = is_codes(w) && w->groups > 1 && !narrow;
     const int kind = llmk_linear_gathers(w, &p->x) ? GATHERED
                      : p->height == LOW            ? LOW_TILES + affine
                                                    : HIGH_TILES + affine;
