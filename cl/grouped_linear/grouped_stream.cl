@@ -168,16 +168,16 @@ LINEAR_INLINE void put_part(fragment_unit unit, local float *sums, uint p,
         for (uint p = 0; p < (most) / 8; p++) {                                                    \
             if (p * 8 < place.tile.rows && place.tile.group != empty)                              \
                 put_part(unit, sums, p, sum);                                                      \
-            const tile_t tile = place.tile;                                                        \
-            const uint j = (uint)get_local_id(0) % 32, m = (uint)get_local_id(0) / 32;             \
-            const uint row = p * 8 + m, column = place.column * 32 + j;                            \
-            if (row < tile.rows && column < n) {                                                   \
+            for (uint o = (uint)get_local_id(0); o < 8 * 32; o += ITEMS) {                         \
+                const uint row = p * 8 + o / 32, column = place.column * 32 + o % 32;              \
+                if (row >= place.tile.rows || column >= n)                                         \
+                    continue;                                                                      \
                 float v = 0.0f;                                                                    \
-                if (tile.group != empty)                                                           \
-                    v = total_of(sums, 2, j, m) +                                                  \
-                        bias_of(bias, bias_type, bias_rows, tile.group, column);                   \
-                store_any(y, y_type, row_begin(y_rows, tile.begin + row) + column * y_rows.inner,  \
-                          v);                                                                      \
+                if (place.tile.group != empty)                                                     \
+                    v = total_of(sums, 2, o % 32, o / 32) +                                        \
+                        bias_of(bias, bias_type, bias_rows, place.tile.group, column);             \
+                store_any(y, y_type,                                                               \
+                          row_begin(y_rows, place.tile.begin + row) + column * y_rows.inner, v);   \
             }                                                                                      \
         }                                                                                          \
     }
@@ -208,15 +208,17 @@ LINEAR_INLINE void put_part(fragment_unit unit, local float *sums, uint p,
         for (uint p = 0; p < (most) / 8; p++) {                                                    \
             if (p * 8 < place.tile.rows)                                                           \
                 put_part(unit, sums, p, sum);                                                      \
-            const tile_t tile = place.tile;                                                        \
-            const uint j = (uint)get_local_id(0) % 16, m = (uint)get_local_id(0) / 16;             \
-            const uint row = p * 8 + m, f = place.column * 16 + j;                                 \
-            if (m < 8 && row < tile.rows && f < outputs) {                                         \
-                const float g = total_of(sums, 2, pairs ? 2 * j : j, m) +                          \
-                                bias_of(bias, bias_type, bias_rows, tile.group, f);                \
-                const float u = total_of(sums, 2, pairs ? 2 * j + 1 : 16 + j, m) +                 \
-                                bias_of(up_bias, up_bias_type, up_bias_rows, tile.group, f);       \
-                store_any(y, y_type, row_begin(y_rows, tile.begin + row) + f * y_rows.inner,       \
+            for (uint o = (uint)get_local_id(0); o < 8 * 16; o += ITEMS) {                         \
+                const uint row = p * 8 + o / 16, j = o % 16, f = place.column * 16 + j;            \
+                if (row >= place.tile.rows || f >= outputs)                                        \
+                    continue;                                                                      \
+                const float g = total_of(sums, 2, pairs ? 2 * j : j, o / 16) +                     \
+                                bias_of(bias, bias_type, bias_rows, place.tile.group, f);          \
+                const float u =                                                                    \
+                    total_of(sums, 2, pairs ? 2 * j + 1 : 16 + j, o / 16) +                        \
+                    bias_of(up_bias, up_bias_type, up_bias_rows, place.tile.group, f);             \
+                store_any(y, y_type,                                                               \
+                          row_begin(y_rows, place.tile.begin + row) + f * y_rows.inner,            \
                           gated(activation, g, u, limit, alpha));                                  \
             }                                                                                      \
         }                                                                                          \
