@@ -1,5 +1,5 @@
-// The router in two steps. The product: a work-group computes four tokens by sixteen experts, a
-// team of 32 items four by four of them. The choice: a row of a work-group's items has a token; the
+// The router in two steps. The product: a team of 32 items, or, of few tokens, all 128 of a
+// work-group, compute four tokens by four experts. The choice: a row of a work-group's items has a token; the
 // place of an expert is the number of experts that come before it, so that no rounds are needed and
 // places are distinct whatever the logits.
 //
@@ -11,8 +11,7 @@
 
 // ---- The product
 
-#define TEAM  32
-#define TEAMS 4
+#define ITEMS 128
 #define BLOCK 4 // tokens, and experts of a team
 
 // Elements i ... i + 7; 0 from element n on.
@@ -28,6 +27,11 @@ static inline float8 fetch8_any(global const void *p, uint type, ulong begin, ul
     return v;
 }
 
+static inline float8 unpack8(uint4 v, uint type)
+{
+    return type == DT_F16 ? vload_half8(0, (const half *)&v) : bf16_bits_to_float8(v);
+}
+
 static inline float dot8(float8 a, float8 b)
 {
     const float8 p = a * b;
@@ -35,18 +39,18 @@ static inline float dot8(float8 a, float8 b)
     return q.x + q.y + (q.z + q.w);
 }
 
-// wide: rows of x and of gate are on 16-byte boundaries.
-kernel __attribute__((reqd_work_group_size(TEAM *TEAMS, 1, 1))) void
+// wide: rows of x and of gate are on 16-byte boundaries. team: 32 or 128.
+kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void
 moe_logits(global const void *x, const rows_t x_rows, const uint x_type, global const void *gate,
            const rows_t gate_rows, const uint gate_type, global const void *router_bias,
            const rows_t router_bias_rows, const uint router_bias_type, // 0: absent
            global float *logits, const rows_t logits_rows, const ulong first, const ulong tokens,
-           const ulong hidden, const uint experts, const uint wide)
+           const ulong hidden, const uint experts, const uint wide, const uint team)
 {
-    local float parts[BLOCK * BLOCK][TEAM * TEAMS];
-    const uint item = get_local_id(0), lane = item % TEAM;
+    local float parts[BLOCK * BLOCK][ITEMS];
+    const uint item = get_local_id(0), lane = item % team;
     const ulong t0 = first + get_group_id(1) * BLOCK;
-    const uint e0 = ((uint)get_group_id(0) * TEAMS + item / TEAM) * BLOCK;
+    const uint e0 = ((uint)get_group_id(0) * (ITEMS / team) + item / team) * BLOCK;
     const uint rows = min(tokens - t0, (ulong)BLOCK);
     ulong x_begin[BLOCK], gate_begin[BLOCK];
     float sum[BLOCK][BLOCK];
@@ -58,7 +62,25 @@ moe_logits(global const void *x, const rows_t x_rows, const uint x_type, global 
         for (uint j = 0; j < BLOCK; j++)
             sum[i][j] = 0.0f;
     }
-    for (ulong h = lane * 8; h < hidden; h += TEAM * 8) {
+    // Halves are asked for all at once, and unpacked when they are there.
+    const bool packed = wide && hidden % 8 == 0 && x_type != DT_F32 && gate_type != DT_F32;
+    for (ulong h = lane * 8; packed && h < hidden; h += team * 8) {
+        uint4 g[BLOCK], v[BLOCK];
+#pragma unroll
+        for (uint j = 0; j < BLOCK; j++) {
+            g[j] = *(global const uint4 *)((global const ushort *)gate + gate_begin[j] + h);
+            if (j < rows)
+                v[j] = *(global const uint4 *)((global const ushort *)x + x_begin[j] + h);
+        }
+#pragma unroll
+        for (uint i = 0; i < BLOCK; i++)
+            if (i < rows) {
+#pragma unroll
+                for (uint j = 0; j < BLOCK; j++)
+                    sum[i][j] += dot8(unpack8(v[i], x_type), unpack8(g[j], gate_type));
+            }
+    }
+    for (ulong h = lane * 8; !packed && h < hidden; h += team * 8) {
         float8 g[BLOCK];
 #pragma unroll
         for (uint j = 0; j < BLOCK; j++)
@@ -79,7 +101,7 @@ moe_logits(global const void *x, const rows_t x_rows, const uint x_type, global 
     const uint i = lane / BLOCK, e = e0 + lane % BLOCK;
     if (lane < BLOCK * BLOCK && i < rows && e < experts) {
         float total = 0.0f;
-        for (uint l = 0; l < TEAM; l++)
+        for (uint l = 0; l < team; l++)
             total += parts[lane][item - lane + l];
         if (router_bias_type)
             total += load_any(router_bias, router_bias_type,

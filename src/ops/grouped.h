@@ -23,22 +23,19 @@ typedef struct grouped_problem {
     cl_mem schedule; /* cl/grouped_linear/grouped_schedule.clh; NULL: all rows are expert 0's */
     uint32_t groups; /* of the schedule */
     uint32_t rest;   /* the group whose rows are zeros, or UINT32_MAX */
-    uint32_t height; /* of the schedule's tiles: llmk_grouped_height */
+    uint32_t height; /* of the schedule's tiles */
     uint64_t rows;   /* of all groups */
     uint32_t fan;    /* row r has row source[r] / fan of x */
     const grouped_gate *gate; /* or NULL */
 } grouped_problem;
 
-/* What grouped_few_combine adds up: y[t] of weights and residual. */
+/* What is added up where the down product combines: y[t] of weights and residual. */
 typedef struct grouped_combine {
     llmk_view weights, residual;
     cl_mem residual_logit;
 } grouped_combine;
 
-/* The rows of a tile where `rows` rows are spread over `experts`. */
-uint32_t llmk_grouped_height(uint64_t rows, uint64_t experts);
-#define LLMK_GROUPED_FEW 4u
-/* Tokens that grouped_few_combine takes at most. */
+/* Tokens of which the down product also adds up the experts' rows, at most. */
 #define LLMK_GROUPED_FEW_TOKENS 8u
 
 /* Elements (i32) of a schedule. */
@@ -47,11 +44,47 @@ static inline uint64_t llmk_grouped_schedule_size(uint64_t groups)
     return 2 * (groups + 1);
 }
 
-bool llmk_grouped_reads(const llmk_weights *w, llmk_reason *why);
-/* A kernel for each segment of the weights. */
-llmk_status llmk_grouped_launch(llmk_launch *launch, const grouped_problem *p, bool ref);
-/* One kernel: p->source and p->fan say which token a row is of; weights in one segment. */
-llmk_status llmk_grouped_launch_combine(llmk_launch *launch, const grouped_problem *p,
-                                        const grouped_combine *combine);
+/* How the products of a variant are computed. Both operators have a variant for each. */
+typedef struct grouped_products {
+    bool ref; /* the other stages as the formulas read, too */
+    /* Whether such x and weights can be computed on this device, whatever the numbers of rows. */
+    bool (*supports)(llmk_context *ctx, const grouped_problem *p, llmk_reason *why);
+    /* Whether `rows` rows spread over `experts` are what it is for, where nothing forces it; NULL:
+     * any are. */
+    bool (*suits)(uint64_t rows, uint64_t experts, llmk_reason *why);
+    /* The rows of a tile. few: of at most LLMK_GROUPED_FEW_TOKENS tokens, as `combine` wants it. */
+    uint32_t (*height)(uint64_t rows, uint64_t experts, bool few);
+    /* A kernel for each segment of the weights. */
+    llmk_status (*launch)(llmk_launch *launch, const grouped_problem *p);
+    /* One kernel: p->source and p->fan say which token a row is of; weights in one segment. NULL:
+     * none. */
+    llmk_status (*combine)(llmk_launch *launch, const grouped_problem *p,
+                           const grouped_combine *combine);
+} grouped_products;
+
+extern const grouped_products llmk_grouped_portable, llmk_grouped_ref;
+extern const grouped_products llmk_grouped_nv_stream, llmk_grouped_emulated_nv_stream;
+
+/* X(name, id of llmk_grouped_<id>), in order of preference. */
+#define LLMK_GROUPED_VARIANTS(X)                                                                   \
+    X("nv-stream", nv_stream)                                                                      \
+    X("portable", portable)                                                                        \
+    X("emulated-nv-stream", emulated_nv_stream)                                                    \
+    X("ref", ref)
+
+/* ---- What products share (grouped.c) ---- */
+
+/* Columns of y. */
+static inline uint32_t llmk_grouped_outputs(const grouped_problem *p)
+{
+    return p->gate ? p->gate->outputs : (uint32_t)p->weights->n;
+}
+/* The arguments of GROUPED_PARAMETERS, for a segment of the weights, and of GATED_PARAMETERS. */
+void llmk_grouped_arg(llmk_kernel *k, const grouped_problem *p, const llmk_segment *s);
+void llmk_grouped_arg_gate(llmk_kernel *k, const grouped_gate *g, const llmk_segment *s);
+/* And those of a combining kernel after them. */
+void llmk_grouped_arg_combine(llmk_kernel *k, const grouped_problem *p, const grouped_combine *c);
+/* Tiles that the rows may be cut into at most, of the groups of one segment. */
+uint64_t llmk_grouped_most_tiles(const grouped_problem *p, const llmk_segment *s);
 
 #endif

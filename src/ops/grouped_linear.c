@@ -67,7 +67,6 @@ static llmk_status check(llmk_context *ctx, const void *args, bool dry, void *ou
     g->schedule = a.workspace ? a.workspace->buffer : NULL;
     g->groups = (uint32_t)w->experts + 1;
     g->rest = (uint32_t)w->experts;
-    g->height = llmk_grouped_height(rows, w->experts);
     g->rows = rows;
     g->fan = a.experts_a_token ? (uint32_t)a.experts_a_token : 1;
     return llmk_check_end(&c);
@@ -94,64 +93,60 @@ static llmk_workspace *workspace(const void *problem_)
 
 /* ---- Variants ---- */
 
-static llmk_status launch(llmk_launch *l, const problem *p, bool ref)
+static bool supports(llmk_context *ctx, const grouped_products *products, const char *name,
+                     const problem *p, llmk_reason *why)
 {
+    const bool chosen = !ctx->is_trial && !llmk_variant_is_forced(ctx, "grouped_linear", name);
+    return products->supports(ctx, &p->g, why) &&
+           (!chosen || !products->suits || products->suits(p->g.rows, p->g.weights->experts, why));
+}
+
+static llmk_status launch(llmk_launch *l, const grouped_products *products, const problem *p)
+{
+    const bool ref = products->ref;
+    grouped_problem g = p->g;
+    g.height = products->height(g.rows, g.weights->experts, false);
     llmk_kernel k = llmk_kernel_open(
         l, ref ? "grouped_linear/grouped_ref.cl" : "grouped_linear/grouped_schedule.cl", "",
         ref ? "grouped_schedule_ref" : "grouped_schedule");
     llmk_arg_view(&k, &p->offsets);
-    llmk_arg_u32(&k, (uint32_t)p->g.weights->experts);
-    llmk_arg_u32(&k, (uint32_t)p->g.rows);
-    llmk_arg_u32(&k, p->g.height);
-    llmk_arg_buffer(&k, p->g.schedule);
+    llmk_arg_u32(&k, (uint32_t)g.weights->experts);
+    llmk_arg_u32(&k, (uint32_t)g.rows);
+    llmk_arg_u32(&k, g.height);
+    llmk_arg_buffer(&k, g.schedule);
     LLMK_TRY(llmk_kernel_enqueue(&k, (size_t[]){1, 1, 1}, (size_t[]){ref ? 1 : 128, 1, 1}));
-    return llmk_grouped_launch(l, &p->g, ref);
+    return products->launch(l, &g);
 }
 
-static bool portable_supports(llmk_context *ctx, const void *problem_, llmk_reason *why)
-{
-    const problem *p = problem_;
-    if (ctx->caps.max_work_group < 128)
-        return llmk_no(why, "work-groups of 128 items are too large for the device");
-    return llmk_grouped_reads(p->g.weights, why);
-}
+#define FUNCTIONS(name, id)                                                                        \
+    static bool id##_supports(llmk_context *ctx, const void *p, llmk_reason *why)                  \
+    {                                                                                              \
+        return supports(ctx, &llmk_grouped_##id, name, p, why);                                    \
+    }                                                                                              \
+    static llmk_status id##_launch(llmk_launch *l, const void *p)                                  \
+    {                                                                                              \
+        return launch(l, &llmk_grouped_##id, p);                                                   \
+    }
+#define ROW(name, id) {name, id##_supports, id##_launch},
 
-static llmk_status portable_launch(llmk_launch *l, const void *problem_)
-{
-    return launch(l, problem_, false);
-}
-
-static bool ref_supports(llmk_context *ctx, const void *problem_, llmk_reason *why)
-{
-    (void)ctx, (void)problem_, (void)why;
-    return true;
-}
-
-static llmk_status ref_launch(llmk_launch *l, const void *problem_)
-{
-    return launch(l, problem_, true);
-}
-
-static const llmk_variant variants[] = {
-    {"portable", portable_supports, portable_launch},
-    {"ref", ref_supports, ref_launch},
-};
+LLMK_GROUPED_VARIANTS(FUNCTIONS)
+static const llmk_variant variants[] = {LLMK_GROUPED_VARIANTS(ROW)};
 
 /* ---- Self-test ---- */
 
-enum { EXPERTS = 5, OUTPUTS = 37, TOKENS = 70, FEW_TOKENS = 18 };
+enum { EXPERTS = 5, TOKENS = 70, FEW_TOKENS = 18 };
 
 /* Offsets of groups without rows among others; the last rows are nobody's. */
 static llmk_status run(llmk_trial *t, const problem *p, const llmk_weights *weights,
                        const double *w, const int32_t *offsets, uint64_t rows)
 {
     const grouped_problem *g = &p->g;
-    const uint64_t k = weights->k;
+    const uint64_t k = weights->k, outputs = weights->n;
     const float *x, *bias;
     llmk_grouped_linear_args a = LLMK_INIT(llmk_grouped_linear_args);
     a.weights = weights;
     a.x = llmk_trial_input(t, g->x.dtype, rows, k, 1, 1.0f, &x);
-    a.bias = llmk_trial_input(t, LLMK_F32, EXPERTS, OUTPUTS, 2, 1.0f, &bias);
+    a.bias = llmk_trial_input(t, LLMK_F32, EXPERTS, outputs, 2, 1.0f, &bias);
     a.offsets = llmk_vector(llmk_trial_buffer(t, offsets, (EXPERTS + 1) * sizeof *offsets),
                             LLMK_I32, EXPERTS + 1);
     int32_t source[TOKENS];
@@ -159,23 +154,23 @@ static llmk_status run(llmk_trial *t, const problem *p, const llmk_weights *weig
         source[r] = (int32_t)(r * 7 % rows * 2);
     a.source = llmk_vector(llmk_trial_buffer(t, source, rows * sizeof *source), LLMK_I32, rows);
     a.experts_a_token = 2;
-    a.y = llmk_trial_output(t, g->y.dtype, rows, OUTPUTS);
-    double *expected = llmk_trial_doubles(t, rows * OUTPUTS);
+    a.y = llmk_trial_output(t, g->y.dtype, rows, outputs);
+    double *expected = llmk_trial_doubles(t, rows * outputs);
     if (t->status != LLMK_OK)
         return t->status;
     LLMK_TRY(llmk_workspace_create(t->ctx, workspace_bytes(weights), &a.workspace));
     double largest = 0;
     for (uint64_t e = 0; e < EXPERTS; e++)
         for (uint64_t r = (uint64_t)offsets[e]; r < (uint64_t)offsets[e + 1]; r++)
-            for (uint64_t n = 0; n < OUTPUTS; n++) {
-                double sum = (double)bias[e * OUTPUTS + n], magnitude = 0;
+            for (uint64_t n = 0; n < outputs; n++) {
+                double sum = (double)bias[e * outputs + n], magnitude = 0;
                 for (uint64_t i = 0; i < k; i++) {
                     const double product =
-                        (double)x[(uint64_t)source[r] / 2 * k + i] * w[(e * OUTPUTS + n) * k + i];
+                        (double)x[(uint64_t)source[r] / 2 * k + i] * w[(e * outputs + n) * k + i];
                     sum += product;
                     magnitude += fabs(product);
                 }
-                expected[r * OUTPUTS + n] = sum;
+                expected[r * outputs + n] = sum;
                 largest = fmax(largest, magnitude);
             }
     llmk_trial_run(t, &a);
@@ -191,7 +186,8 @@ static llmk_status self_test(llmk_trial *t, const void *problem_)
     const problem *p = problem_;
     llmk_weights *weights = NULL;
     double *w = NULL;
-    LLMK_TRY(llmk_linear_trial_weights(t, p->g.weights, EXPERTS, OUTPUTS, &w, &weights));
+    const uint64_t outputs = p->g.weights->block > 1 ? 48 : 37; /* experts share no blocks */
+    LLMK_TRY(llmk_linear_trial_weights(t, p->g.weights, EXPERTS, outputs, &w, &weights));
     llmk_status status = run(t, p, weights, w, few, FEW_TOKENS);
     if (status == LLMK_OK)
         status = run(t, p, weights, w, many, TOKENS);

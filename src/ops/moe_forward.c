@@ -130,15 +130,40 @@ static llmk_status route(llmk_launch *launch, const problem *p, const moe_steps 
     return steps->select_dispatch ? LLMK_OK : llmk_moe_launch_dispatch(launch, dispatch, ref);
 }
 
-/* The shared expert's outputs, and the logits that gate them. */
-static llmk_status run_shared(llmk_launch *launch, const problem *p, bool ref)
+/* The products of the experts: gate and up, and down. */
+static void problems_of(const problem *p, const moe_dispatch *dispatch, grouped_problem out[2])
+{
+    const llmk_moe_plan *plan = p->plan;
+    const uint64_t pairs = p->x.nrows * plan->k;
+    grouped_problem g = {
+        .x = p->x,
+        .bias = plan->gate_bias,
+        .y = llmk_moe_view(plan->hidden_rows, plan->inner, pairs, plan->gated.outputs),
+        .source = dispatch->source,
+        .weights = plan->gate_weights,
+        .schedule = plan->sort,
+        .groups = plan->held,
+        .rest = UINT32_MAX,
+        .height = dispatch->height,
+        .rows = pairs,
+        .fan = plan->k,
+        .gate = &plan->gated,
+    };
+    out[0] = g;
+    g.x = g.y;
+    g.bias = plan->down_bias;
+    g.y = llmk_moe_view(plan->rows, LLMK_F32, pairs, plan->hidden);
+    g.source = (llmk_view){0}; /* h lies in the order of the groups */
+    g.weights = plan->down_weights;
+    g.gate = NULL;
+    out[1] = g;
+}
+
+/* Those of the shared expert, whose rows are the tokens. */
+static void shared_problems_of(const problem *p, grouped_problem out[2])
 {
     const llmk_moe_plan *plan = p->plan;
     const uint64_t tokens = p->x.nrows;
-    if (plan->shared_router.present) {
-        const llmk_view logits = llmk_moe_view(plan->shared_logit, LLMK_F32, tokens, 1), none = {0};
-        LLMK_TRY(llmk_moe_launch_logits(launch, &p->x, &plan->shared_router, &none, &logits, ref));
-    }
     grouped_problem g = {
         .x = p->x,
         .y = llmk_moe_view(plan->shared_hidden, plan->inner, tokens, plan->shared_gated.outputs),
@@ -146,107 +171,112 @@ static llmk_status run_shared(llmk_launch *launch, const problem *p, bool ref)
         .gate = &plan->shared_gated,
         .rest = UINT32_MAX,
         .groups = 1,
-        .height =
-            tokens <= LLMK_GROUPED_FEW_TOKENS ? LLMK_GROUPED_FEW : llmk_grouped_height(tokens, 1),
         .rows = tokens,
         .fan = 1,
     };
-    LLMK_TRY(llmk_grouped_launch(launch, &g, ref));
+    out[0] = g;
     g.x = g.y;
     g.y = llmk_moe_view(plan->shared_rows, LLMK_F32, tokens, plan->hidden);
     g.weights = plan->shared_down_weights;
     g.gate = NULL;
-    return llmk_grouped_launch(launch, &g, ref);
+    out[1] = g;
 }
 
-static llmk_status run(llmk_launch *launch, const problem *p, bool ref)
+/* The shared expert's outputs, and the logits that gate them. */
+static llmk_status run_shared(llmk_launch *launch, const problem *p,
+                              const grouped_products *products)
 {
     const llmk_moe_plan *plan = p->plan;
-    const uint64_t tokens = p->x.nrows, pairs = tokens * plan->k;
-    const moe_steps steps = llmk_moe_steps(plan, tokens, p->ids.present, ref);
+    const uint64_t tokens = p->x.nrows;
+    if (plan->shared_router.present) {
+        const llmk_view logits = llmk_moe_view(plan->shared_logit, LLMK_F32, tokens, 1), none = {0};
+        LLMK_TRY(llmk_moe_launch_logits(launch, &p->x, &plan->shared_router, &none, &logits,
+                                        products->ref));
+    }
+    grouped_problem g[2];
+    shared_problems_of(p, g);
+    for (size_t i = 0; i < 2; i++) {
+        llmk_reason why;
+        const grouped_products *own =
+            products->supports(launch->ctx, &g[i], &why) ? products : &llmk_grouped_portable;
+        g[i].height = own->height(tokens, 1, tokens <= LLMK_GROUPED_FEW_TOKENS);
+        LLMK_TRY(own->launch(launch, &g[i]));
+    }
+    return LLMK_OK;
+}
+
+static llmk_status launch(llmk_launch *l, const grouped_products *products, const problem *p)
+{
+    const llmk_moe_plan *plan = p->plan;
+    const uint64_t tokens = p->x.nrows;
+    const moe_steps steps = llmk_moe_steps(plan, tokens, p->ids.present, products);
     const moe_dispatch dispatch = dispatch_of(p, &steps);
     const llmk_view weights =
         p->ids.present ? p->weights : llmk_moe_view(plan->weights, LLMK_F32, tokens, plan->k);
     llmk_view residual = {0};
     if (plan->has_shared) {
-        LLMK_TRY(run_shared(launch, p, ref));
+        LLMK_TRY(run_shared(l, p, products));
         residual = llmk_moe_view(plan->shared_rows, LLMK_F32, tokens, plan->hidden);
     }
-    LLMK_TRY(route(launch, p, &steps, &dispatch, ref));
-    grouped_problem g = {
-        .x = p->x,
-        .bias = plan->gate_bias,
-        .y = llmk_moe_view(plan->hidden_rows, plan->inner, pairs, plan->gated.outputs),
-        .source = dispatch.source,
-        .weights = plan->gate_weights,
-        .schedule = plan->sort,
-        .groups = plan->held,
-        .rest = UINT32_MAX,
-        .height = steps.height,
-        .rows = pairs,
-        .fan = plan->k,
-        .gate = &plan->gated,
-    };
-    LLMK_TRY(llmk_grouped_launch(launch, &g, ref));
-    g.x = g.y;
-    g.bias = plan->down_bias;
-    g.weights = plan->down_weights;
-    g.gate = NULL;
+    LLMK_TRY(route(l, p, &steps, &dispatch, products->ref));
+    grouped_problem g[2];
+    problems_of(p, &dispatch, g);
+    LLMK_TRY(products->launch(l, &g[0]));
     if (steps.combine) {
-        g.y = p->y;
+        g[1].y = p->y;
+        g[1].source = dispatch.source;
         const grouped_combine combine = {weights, residual, plan->shared_logit};
-        return llmk_grouped_launch_combine(launch, &g, &combine);
+        return products->combine(l, &g[1], &combine);
     }
-    g.y = llmk_moe_view(plan->rows, LLMK_F32, pairs, plan->hidden);
-    g.source = (llmk_view){0};
-    LLMK_TRY(llmk_grouped_launch(launch, &g, ref));
-    const moe_combine combine = {.x = g.y,
+    LLMK_TRY(products->launch(l, &g[1]));
+    const moe_combine combine = {.x = g[1].y,
                                  .inverse = dispatch.inverse,
                                  .weights = weights,
                                  .residual = residual,
                                  .y = p->y,
                                  .residual_logit = plan->shared_logit};
-    return llmk_moe_launch_combine(launch, &combine, ref);
+    return llmk_moe_launch_combine(l, &combine, products->ref);
 }
 
 /* ---- Variants ---- */
 
-static bool portable_supports(llmk_context *ctx, const void *problem_, llmk_reason *why)
+static bool supports(llmk_context *ctx, const grouped_products *products, const char *name,
+                     const problem *p, llmk_reason *why)
 {
-    const problem *p = problem_;
     const llmk_moe_plan *plan = p->plan;
-    if (ctx->caps.max_work_group < 128)
-        return llmk_no(why, "work-groups of 128 items are too large for the device");
-    const llmk_weights *weights[] = {plan->gate_weights,    plan->gated.up,
-                                     plan->down_weights,    plan->shared_gate_weights,
-                                     plan->shared_gated.up, plan->shared_down_weights};
-    for (size_t i = 0; i < LLMK_COUNT(weights); i++)
-        if (weights[i] && !llmk_grouped_reads(weights[i], why))
+    const bool chosen = !ctx->is_trial && !llmk_variant_is_forced(ctx, "moe_forward", name);
+    if (products->ref)
+        return true;
+    grouped_problem g[4];
+    const moe_dispatch dispatch = dispatch_of(p, &(moe_steps){0});
+    problems_of(p, &dispatch, g);
+    for (size_t i = 0; i < 2; i++)
+        if (!products->supports(ctx, &g[i], why))
             return false;
+    if (plan->has_shared)
+        shared_problems_of(p, g + 2);
+    for (size_t i = 2; plan->has_shared && i < 4; i++)
+        if (!llmk_grouped_portable.supports(ctx, &g[i], why))
+            return false;
+    if (chosen && products->suits && !products->suits(g[0].rows, plan->held, why))
+        return false;
     return llmk_unit_rows((const llmk_view *[]){&p->x, &p->y, &plan->gate, &plan->shared_router},
                           (const char *[]){"x", "y", "gate", "shared_router"}, 4, why);
 }
 
-static llmk_status portable_launch(llmk_launch *launch, const void *problem_)
-{
-    return run(launch, problem_, false);
-}
+#define FUNCTIONS(name, id)                                                                        \
+    static bool id##_supports(llmk_context *ctx, const void *p, llmk_reason *why)                  \
+    {                                                                                              \
+        return supports(ctx, &llmk_grouped_##id, name, p, why);                                    \
+    }                                                                                              \
+    static llmk_status id##_launch(llmk_launch *l, const void *p)                                  \
+    {                                                                                              \
+        return launch(l, &llmk_grouped_##id, p);                                                   \
+    }
+#define ROW(name, id) {name, id##_supports, id##_launch},
 
-static bool ref_supports(llmk_context *ctx, const void *problem_, llmk_reason *why)
-{
-    (void)ctx, (void)problem_, (void)why;
-    return true;
-}
-
-static llmk_status ref_launch(llmk_launch *launch, const void *problem_)
-{
-    return run(launch, problem_, true);
-}
-
-static const llmk_variant variants[] = {
-    {"portable", portable_supports, portable_launch},
-    {"ref", ref_supports, ref_launch},
-};
+LLMK_GROUPED_VARIANTS(FUNCTIONS)
+static const llmk_variant variants[] = {LLMK_GROUPED_VARIANTS(ROW)};
 
 /* ---- Self-test ---- */
 

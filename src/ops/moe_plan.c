@@ -318,16 +318,17 @@ void llmk_moe_plan_free(llmk_moe_plan *plan)
 
 /* ---- Steps ---- */
 
-moe_steps llmk_moe_steps(const llmk_moe_plan *p, uint64_t tokens, bool given, bool ref)
+moe_steps llmk_moe_steps(const llmk_moe_plan *p, uint64_t tokens, bool given,
+                         const grouped_products *products)
 {
     const uint64_t pairs = tokens * p->k;
     const bool few = tokens <= LLMK_GROUPED_FEW_TOKENS;
-    moe_steps s = {.height = few ? LLMK_GROUPED_FEW : llmk_grouped_height(pairs, p->held)};
+    moe_steps s = {.height = products->height(pairs, p->held, few)};
     const uint32_t down = (uint32_t)p->down_weights->segment_count;
     s.select_dispatch =
-        !ref && !given &&
+        !products->ref && !given &&
         llmk_moe_selects_and_dispatches(&p->ctx->caps, tokens, p->id_end, p->routing.groups, p->k);
-    s.combine = !ref && few && down == 1;
+    s.combine = products->combine && few && down == 1;
     /* Logits, choice and dispatch. */
     s.kernels = given ? 1 : s.select_dispatch ? 2 : 3;
     s.kernels += (uint32_t)p->gate_weights->segment_count + (s.combine ? 1 : down + 1);
@@ -341,5 +342,7 @@ uint32_t llmk_moe_plan_kernels(const llmk_moe_plan *plan, uint64_t tokens)
     if (!plan || tokens == 0)
         return 0;
     const bool ref = llmk_variant_is_forced(plan->ctx, "moe_forward", "ref");
-    return llmk_moe_steps(plan, tokens, !plan->routes, ref).kernels;
+    return llmk_moe_steps(plan, tokens, !plan->routes,
+                          ref ? &llmk_grouped_ref : &llmk_grouped_portable)
+        .kernels;
 }

@@ -40,6 +40,8 @@ typedef struct moe_steps {
     uint32_t kernels;
 } moe_steps;
 
-moe_steps llmk_moe_steps(const llmk_moe_plan *plan, uint64_t tokens, bool given, bool ref);
+/* given: routing is. */
+moe_steps llmk_moe_steps(const llmk_moe_plan *plan, uint64_t tokens, bool given,
+                         const grouped_products *products);
 
 #endif
