@@ -14,15 +14,21 @@
 #define MAX_TILES ((uint64_t)1 << 28)
 #define MAX_K     ((uint64_t)1 << 26)
 
-static bool has_images(llmk_context *ctx)
+bool llmk_linear_has_wgmma(llmk_context *ctx, llmk_reason *why)
 {
+    static const char *const files[] = {FILE_NAME, "grouped_linear/grouped_wgmma.cl"};
+    if (ctx->caps.vendor != LLMK_VENDOR_NVIDIA || ctx->caps.compute_capability != 90)
+        return llmk_no(why, "for NVIDIA GPUs of compute capability 9.0");
     int known = atomic_load(&ctx->wgmma);
     if (known < 0) {
-        known = llmk_image_comes_first(ctx, FILE_NAME, "-DX=f16") &&
-                llmk_image_comes_first(ctx, FILE_NAME, "-DX=bf16");
+        known = 1;
+        for (size_t i = 0; i < LLMK_COUNT(files); i++)
+            known = known && llmk_image_comes_first(ctx, files[i], "-DX=f16") &&
+                    llmk_image_comes_first(ctx, files[i], "-DX=bf16");
         atomic_store(&ctx->wgmma, known);
     }
-    return known;
+    return known || llmk_no(why, "no driver assembles it from source, and there is no sm_90a image "
+                                 "of it in this library, or LLMK_IMAGE forbids it");
 }
 
 static uint64_t tiles_of(uint64_t m, uint64_t n)
@@ -46,9 +52,7 @@ bool llmk_linear_nv90_supports(llmk_context *ctx, const void *problem, llmk_reas
 {
     const linear_problem *p = problem;
     const uint64_t m = p->x.nrows, k = p->weights->k;
-    if (ctx->caps.vendor != LLMK_VENDOR_NVIDIA || ctx->caps.compute_capability != 90)
-        return llmk_no(why, "for NVIDIA GPUs of compute capability 9.0");
-    if (!llmk_linear_is_half(p, why))
+    if (!llmk_linear_has_wgmma(ctx, why) || !llmk_linear_is_half(p, why))
         return false;
     if (!ctx->is_trial && !llmk_variant_is_forced(ctx, "linear", "nv90")) {
         if (!READY)
@@ -64,9 +68,6 @@ bool llmk_linear_nv90_supports(llmk_context *ctx, const void *problem, llmk_reas
                        (unsigned long long)MAX_K);
     if (m > INT32_MAX || tiles_of(m, p->weights->n) > MAX_TILES)
         return llmk_no(why, "too many rows");
-    if (!has_images(ctx))
-        return llmk_no(why, "no driver assembles it from source, and there is no sm_90a image of "
-                            "it in this library, or LLMK_IMAGE forbids it");
     return true;
 }
 

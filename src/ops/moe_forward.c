@@ -148,6 +148,7 @@ static void problems_of(const problem *p, const moe_dispatch *dispatch, grouped_
         .rows = pairs,
         .fan = plan->k,
         .gate = &plan->gated,
+        .gathered = plan->gathered,
     };
     out[0] = g;
     g.x = g.y;
@@ -277,6 +278,23 @@ static bool supports(llmk_context *ctx, const grouped_products *products, const 
 
 LLMK_GROUPED_VARIANTS(FUNCTIONS)
 static const llmk_variant variants[] = {LLMK_GROUPED_VARIANTS(ROW)};
+
+const grouped_products *llmk_moe_products(const llmk_moe_plan *plan, uint64_t tokens)
+{
+#define PRODUCTS(name, id) &llmk_grouped_##id,
+    static const grouped_products *const all[] = {LLMK_GROUPED_VARIANTS(PRODUCTS)};
+    const problem p = {.plan = plan,
+                       .x = llmk_moe_view(NULL, plan->x_dtype, tokens, plan->hidden),
+                       .y = llmk_moe_view(NULL, plan->x_dtype, tokens, plan->hidden)};
+    llmk_reason why;
+    for (size_t i = 0; i < LLMK_COUNT(all); i++)
+        if (llmk_variant_is_forced(plan->ctx, "moe_forward", variants[i].name))
+            return all[i];
+    for (size_t i = 0; i < LLMK_COUNT(all); i++)
+        if (variants[i].supports(plan->ctx, &p, &why))
+            return all[i];
+    return &llmk_grouped_ref;
+}
 
 /* ---- Self-test ---- */
 
