@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 typedef struct problem {
     const llmk_moe_plan *plan;
@@ -299,6 +300,8 @@ const grouped_products *llmk_moe_products(const llmk_moe_plan *plan, uint64_t to
 /* ---- Self-test ---- */
 
 enum { EXPERTS = 4, CHOSEN = 2, FEW = 5, MANY = 40 };
+/* Of the kernels on wgmma, whose tiles are 128 rows x 256 x 64. */
+enum { EVEN_HIDDEN = 160, EVEN_OUTPUTS = 96, EVEN_MANY = 200 };
 
 static double activated(const grouped_gate *g, double gate, double up)
 {
@@ -403,15 +406,19 @@ static llmk_status self_test(llmk_trial *t, const void *problem_)
     llmk_moe_plan *plan = NULL;
     double *wg = NULL, *wu = NULL, *wd = NULL;
     const float *router = NULL;
-    const uint64_t hidden = llmk_linear_trial_depth(like->gate_weights);
-    const uint64_t outputs = llmk_linear_trial_depth(like->down_weights);
+    const bool even = !strcmp(t->variant->name, "nv90");
+    const uint64_t hidden = even ? EVEN_HIDDEN : llmk_linear_trial_depth(like->gate_weights);
+    const uint64_t outputs = even ? EVEN_OUTPUTS : llmk_linear_trial_depth(like->down_weights);
+    const uint64_t many = even ? EVEN_MANY : MANY;
     llmk_moe_desc d = LLMK_INIT(llmk_moe_desc);
-    llmk_status status = llmk_linear_trial_weights(t, like->gate_weights, EXPERTS,
-                                                   split ? outputs : 2 * outputs, &wg, &gate);
+    llmk_status status = llmk_linear_trial_weights(
+        t, like->gate_weights, EXPERTS, split ? outputs : 2 * outputs, hidden, &wg, &gate);
     if (status == LLMK_OK && split)
-        status = llmk_linear_trial_weights(t, like->gate_weights, EXPERTS, outputs, &wu, &up);
+        status =
+            llmk_linear_trial_weights(t, like->gate_weights, EXPERTS, outputs, hidden, &wu, &up);
     if (status == LLMK_OK)
-        status = llmk_linear_trial_weights(t, like->down_weights, EXPERTS, hidden, &wd, &down);
+        status =
+            llmk_linear_trial_weights(t, like->down_weights, EXPERTS, hidden, outputs, &wd, &down);
     if (status == LLMK_OK) {
         const bool clamped = like->gated.activation == LLMK_SWIGLU_CLAMPED;
         d.x_dtype = like->x_dtype;
@@ -431,12 +438,12 @@ static llmk_status self_test(llmk_trial *t, const void *problem_)
         status = t->status;
     }
     if (status == LLMK_OK)
-        status = llmk_moe_plan_create(t->ctx, &d, MANY, &plan);
+        status = llmk_moe_plan_create(t->ctx, &d, many, &plan);
     const layer l = {wg, wu, wd, hidden, outputs};
     if (status == LLMK_OK)
         status = try_tokens(t, plan, &l, router, p->y.dtype, FEW);
     if (status == LLMK_OK)
-        status = try_tokens(t, plan, &l, router, p->y.dtype, MANY);
+        status = try_tokens(t, plan, &l, router, p->y.dtype, many);
     llmk_moe_plan_free(plan);
     llmk_weights_free(gate);
     llmk_weights_free(up);

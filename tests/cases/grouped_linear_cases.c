@@ -79,6 +79,20 @@ static const case_entry entries[] = {
     {"r=40 e=10 n=40 k=96 split=20000 y=f32 bias=f32", CASE_QUICK},
     {"r=100 e=5 n=40 k=96 split=8000 y=f32 rows=rest", CASE_QUICK},
 
+    /* for wgmma: rows in the order of the groups, multiples of 32 outputs */
+    {"r=1 e=1 n=32 k=8 y=f32", CASE_QUICK},
+    {"r=63 e=1 n=256 k=64 y=f32", CASE_QUICK},
+    {"r=64 e=1 n=288 k=200 y=f32", CASE_QUICK},
+    {"r=65 e=1 n=160 k=72", CASE_QUICK},
+    {"r=128 e=1 n=96 k=328 y=f32 bias=f16", CASE_QUICK},
+    {"r=129 e=1 n=64 k=136 x=bf16 w=bf16 y=bf16", CASE_QUICK},
+    {"r=300 e=2 n=96 k=136 x=bf16 w=bf16 y=f32 bias=bf16", CASE_QUICK},
+    {"r=700 e=5 n=160 k=96 rows=skewed", CASE_QUICK},
+    {"r=500 e=60 n=64 k=72 rows=sparse y=f32", CASE_QUICK},
+    {"r=300 e=3 n=96 k=64 rows=rest bias=f32", CASE_QUICK},
+    {"r=260 e=5 n=96 k=96 split=20000 rows=rest y=f32", CASE_QUICK},
+    {"r=200 e=3 n=64 k=64 gap=8 y=f32", CASE_QUICK},
+
     {"r=64 e=8 n=512 k=256 fan=2", CASE_FULL},
     {"r=256 e=8 n=512 k=256 fan=2", CASE_FULL},
     {"r=1024 e=8 n=512 k=256 fan=2", CASE_FULL},

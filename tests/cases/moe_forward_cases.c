@@ -112,6 +112,19 @@ static const case_entry entries[] = {
     {"t=5 inner_stride=2", CASE_QUICK},
     {"t=4 split=20000 y=f32", CASE_QUICK},
     {"t=70 split=20000 y=f32 layout=packed", CASE_QUICK},
+    /* many rows an expert, in multiples of 32 outputs: for wgmma */
+    {"t=64 e=1 k=1 h=96 f=160 y=f32", CASE_QUICK},
+    {"t=129 e=1 k=1 h=72 f=32 y=f32 layout=packed", CASE_QUICK},
+    {"t=300 e=3 k=2 h=160 f=96 y=f32 bias=f16 layout=packed", CASE_QUICK},
+    {"t=300 e=3 k=2 h=96 f=288 act=gelu_erf x=bf16 w=bf16 y=f32", CASE_QUICK},
+    {"t=200 e=4 act=relu2 layout=interleaved bias=f32 y=f32", CASE_QUICK},
+    {"t=200 e=4 act=clamped layout=interleaved x=bf16 w=bf16 y=bf16", CASE_QUICK},
+    {"t=150 e=4 act=gelu_tanh layout=packed inner=bf16 y=f32", CASE_QUICK},
+    {"t=400 e=60 k=4 routing=zipf y=f32", CASE_QUICK},
+    {"t=200 k=4 ids=wild y=f32", CASE_QUICK},
+    {"t=300 e=24 held=7 k=4 y=f32", CASE_QUICK},
+    {"t=150 split=20000 y=f32 layout=packed", CASE_QUICK},
+    {"model=qwen2-57b-top4 scale=28 t=200 shared y=f32", CASE_QUICK},
 
     /* the models with F = 512, as the reference project has them */
     {"model=mixtral-8x7b f=512 t=1", CASE_FULL},
