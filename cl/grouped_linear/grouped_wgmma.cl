@@ -2,7 +2,8 @@
 // W, f32 sums. From its sm_90a image only; docs/matrix-units.md and docs/moe.md explain it.
 //
 // A work-group is three warpgroups: two multiply, one item of the third brings boxes of x and W. It
-// stays and takes one tile after the other: up to 128 rows of a group and 256 rows of its expert's W.
+// stays and takes one tile after the other, whichever is next (tiles differ in time): up to 128 rows of
+// a group and 256 rows of its expert's W.
 // Where a tile has more than 64 rows, the two multiply 64 rows each with all of W's; else both
 // multiply the same rows, each with half of W's.
 //
@@ -25,31 +26,70 @@
 
 // ---- The item that copies
 
-LINEAR_INLINE void bring_parts(const grouped_t g, const parts_t parts, stages_t s, ulong maps,
-                               bool is_gated)
+// Which tile comes next is counted behind the schedule: `next` of those that no work-group begins
+// with, and how many work-groups are done. The last one sets both back.
+typedef struct {
+    volatile global int *next, *done; // NULL without a schedule: work-groups take turns
+} counters_t;
+
+LINEAR_INLINE counters_t counters_of(const grouped_t g)
 {
-    const uint step = (uint)get_num_groups(0);
-    for (uint index = (uint)get_group_id(0); index < parts.count; index += step) {
-        const part_t p = part_at(g, parts, index);
-        if (p.width == 0 || p.group == g.empty)
-            continue;
-        const uint x_boxes = (p.rows + BOX - 1) / BOX;
-        const uint w_boxes = min(p.width, g.columns - p.column) / BOX;
-        const uint block = (p.group - g.first) * g.blocks + p.column / BOX / (is_gated ? 2 : 1);
-        for (uint k = 0; k < g.k; k += TILE_K) {
-            const uint to = s.tiles + s.slot * STAGE, full = s.full + s.slot * 8;
-            nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
-            nv90_barrier_expect(full, (x_boxes + w_boxes) * BOX_BYTES);
-            for (uint i = 0; i < w_boxes; i++) {
-                const ulong map = maps + (1 + (is_gated ? i % 2 : 0)) * NV90_MAP_BYTES;
-                nv90_box_columns(to + X_BYTES + i * BOX_BYTES, map, k,
-                                 block + (is_gated ? i / 2 : i), full);
-            }
-            for (uint i = 0; i < x_boxes; i++)
-                nv90_box_rows(to + i * BOX_BYTES, maps, k, p.begin + i * BOX, full);
-            next_stage(&s);
+    volatile global int *at = (volatile global int *)g.schedule + 2 * (g.groups + 1);
+    return (counters_t){g.schedule ? at : 0, at + 1};
+}
+LINEAR_INLINE uint take_tile(counters_t c, uint before)
+{
+    const uint units = (uint)get_num_groups(0);
+    return c.next ? units + (uint)atomic_inc(c.next) : before + units;
+}
+LINEAR_INLINE void end_tiles(counters_t c)
+{
+    if (c.next && atomic_inc(c.done) + 1 == (int)get_num_groups(0))
+        *c.next = *c.done = 0;
+}
+
+// A tile is told to those who multiply with its first stage; one of no width is the end.
+LINEAR_INLINE void bring_part(const grouped_t g, stages_t *s, local part_t *told, const part_t p,
+                              ulong maps, bool is_gated)
+{
+    const bool is_empty = p.group == g.empty;
+    const uint x_boxes = is_empty ? 0 : (p.rows + BOX - 1) / BOX;
+    const uint w_boxes = is_empty ? 0 : min(p.width, g.columns - p.column) / BOX;
+    const uint block = (p.group - g.first) * g.blocks + p.column / BOX / (is_gated ? 2 : 1);
+    const uint k_end = is_empty ? TILE_K : g.k;
+    for (uint k = 0; k < k_end; k += TILE_K) {
+        const uint to = s->tiles + s->slot * STAGE, full = s->full + s->slot * 8;
+        nv90_barrier_wait(s->free + s->slot * 8, s->phase ^ 1);
+        if (k == 0)
+            told[s->slot] = p;
+        nv90_barrier_expect(full, (x_boxes + w_boxes) * BOX_BYTES);
+        for (uint i = 0; i < w_boxes; i++) {
+            const ulong map = maps + (1 + (is_gated ? i % 2 : 0)) * NV90_MAP_BYTES;
+            nv90_box_columns(to + X_BYTES + i * BOX_BYTES, map, k, block + (is_gated ? i / 2 : i),
+                             full);
         }
+        for (uint i = 0; i < x_boxes; i++)
+            nv90_box_rows(to + i * BOX_BYTES, maps, k, p.begin + i * BOX, full);
+        next_stage(s);
     }
+}
+
+LINEAR_INLINE void bring_parts(const grouped_t g, const parts_t parts, stages_t s,
+                               local part_t *told, ulong maps, bool is_gated)
+{
+    const counters_t counters = counters_of(g);
+    uint index = (uint)get_group_id(0);
+    while (index < parts.count) {
+        const uint next = take_tile(counters, index); // asked for before it is needed
+        const part_t p = part_at(g, parts, index);
+        if (p.width > 0)
+            bring_part(g, &s, told, p, maps, is_gated);
+        index = next;
+    }
+    end_tiles(counters);
+    nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
+    told[s.slot].width = 0;
+    nv90_barrier_arrive(s.full + s.slot * 8);
 }
 
 // ---- The end of sums
@@ -197,17 +237,20 @@ LINEAR_INLINE void store_zeros(const end_t e, const share_t s)
 
 // ---- The warpgroups that multiply
 
-LINEAR_INLINE void multiply_parts(const grouped_t g, const parts_t parts, const end_t e, stages_t s)
+LINEAR_INLINE void multiply_parts(const grouped_t g, const end_t e, stages_t s,
+                                  local const part_t *told)
 {
-    const uint team = (uint)get_local_id(0) / 128, step = (uint)get_num_groups(0);
-    part_t next = part_at(g, parts, (uint)get_group_id(0));
-    for (uint index = (uint)get_group_id(0); index < parts.count; index += step) {
-        const part_t p = next;
-        next = part_at(g, parts, index + step);
+    const uint team = (uint)get_local_id(0) / 128;
+    for (;;) {
+        nv90_barrier_wait(s.full + s.slot * 8, s.phase);
+        const part_t p = told[s.slot];
         if (p.width == 0)
-            continue;
+            break;
         if (p.group == g.empty) {
             store_zeros(e, share_of(g, e, p));
+            nv90_warp_sync();
+            free_stage(&s, s.slot);
+            next_stage(&s);
             continue;
         }
         const bool high = p.rows > HALF;
@@ -232,7 +275,8 @@ LINEAR_INLINE void multiply_parts(const grouped_t g, const parts_t parts, const 
 
 // Those who copy and those who multiply; local memory is the kernel's.
 LINEAR_INLINE void run(const grouped_t g, const end_t e, local uchar *tiles, local uchar *maps,
-                       local ulong *barriers, local uint *slot, global const void *x, ulong x_pitch,
+                       local ulong *barriers, local uint *slot,
+                       local part_t *told, global const void *x, ulong x_pitch,
                        global const uchar *w, global const uchar *up, ulong w_pitch, uint blocks,
                        uint up_blocks)
 {
@@ -251,10 +295,9 @@ LINEAR_INLINE void run(const grouped_t g, const end_t e, local uchar *tiles, loc
     }
     barrier(CLK_LOCAL_MEM_FENCE);
 
-    const parts_t parts = parts_of(g, (uint)get_num_groups(0));
     if (item < 256) {
         nv90_registers_up(216);
-        multiply_parts(g, parts, e, s);
+        multiply_parts(g, e, s, told);
     } else {
         nv90_registers_down(72);
         if (item < 256 + 32) {
@@ -262,7 +305,7 @@ LINEAR_INLINE void run(const grouped_t g, const end_t e, local uchar *tiles, loc
             for (uint i = 0; i < NV90_MAPS; i++)
                 nv90_map_publish(published + i * NV90_MAP_BYTES, map + i * NV90_MAP_BYTES);
             if (item == 256)
-                bring_parts(g, parts, s, published, e.is_gated);
+                bring_parts(g, parts_of(g, (uint)get_num_groups(0)), s, told, published, e.is_gated);
         }
     }
     // All boxes have arrived.
@@ -275,6 +318,7 @@ LINEAR_INLINE void run(const grouped_t g, const end_t e, local uchar *tiles, loc
     local uchar tiles[STAGES * STAGE] __attribute__((aligned(1024)));                              \
     local uchar maps[NV90_MAPS * NV90_MAP_BYTES] __attribute__((aligned(128)));                    \
     local ulong barriers[2 * STAGES];                                                              \
+    local part_t told[STAGES];                                                                     \
     local uint slot
 
 // x: a row for each row of the groups, in their order.
@@ -286,7 +330,7 @@ void grouped_wgmma(GROUPED_PARAMETERS)
     const end_t e = {.bias = bias, .bias_rows = bias_rows, .bias_type = bias_type,
                      .y = y, .y_rows = y_rows, .y_type = y_type, .is_gated = false};
     const uint blocks = (min(last, empty) - first) * n / BOX;
-    run(g, e, tiles, maps, barriers, &slot, (global const ushort *)x + x_rows.offset, x_rows.s0 * 2,
+    run(g, e, tiles, maps, barriers, &slot, told, (global const ushort *)x + x_rows.offset, x_rows.s0 * 2,
         data, data, pitch, blocks, blocks);
 }
 
@@ -301,7 +345,7 @@ void grouped_wgmma_gated(GROUPED_PARAMETERS, GATED_PARAMETERS)
                      .y = y, .y_rows = y_rows, .y_type = y_type, .is_gated = true,
                      .activation = activation, .limit = limit, .alpha = alpha};
     const uint w_rows = (min(last, empty) - first) * n; // of which every step-th is one map's
-    run(g, e, tiles, maps, barriers, &slot, (global const ushort *)x + x_rows.offset, x_rows.s0 * 2,
+    run(g, e, tiles, maps, barriers, &slot, told, (global const ushort *)x + x_rows.offset, x_rows.s0 * 2,
         data, up_data + up_first * pitch, pitch * step, w_rows / step / BOX,
         (w_rows - up_first + step - 1) / step / BOX);
 }

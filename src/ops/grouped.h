@@ -52,7 +52,7 @@ bool llmk_grouped_may_gather(llmk_context *ctx, const llmk_weights *w, llmk_dtyp
 /* Elements (i32) of a schedule. */
 static inline uint64_t llmk_grouped_schedule_size(uint64_t groups)
 {
-    return 2 * (groups + 1);
+    return 2 * (groups + 1) + 2;
 }
 
 /* How the products of a variant are computed. Both operators have a variant for each. */

@@ -14,7 +14,12 @@ static inline part_uint part_min(part_uint a, part_uint b)
 {
     return a < b ? a : b;
 }
-#define uint part_uint
+static inline part_uint part_max(part_uint a, part_uint b)
+{
+    return a > b ? a : b;
+}
+#define uint   part_uint
+#define max    part_max
 #define min  part_min
 #define global
 #define TILE_M 128
@@ -23,6 +28,8 @@ static inline part_uint part_min(part_uint a, part_uint b)
 
 #include "../../cl/grouped_linear/grouped_parts.clh"
 #undef min
+#undef max
+#undef max
 #undef uint
 
 /* Rows of each group; ends with -1. */
@@ -30,7 +37,7 @@ static const int groups[][12] = {
     {0, -1},
     {1, -1},
     {0, 1, 63, 64, 65, 128, 129, 300, 0, 0, -1},
-    {0, 0, 0, 1100, -1}, /* more than a band of rows of tiles */
+    {0, 0, 0, 1100, -1}, /* more than half a band of rows of tiles */
     {2100, 0, 128, 1024, 1025, -1},
     {16, 16, 16, 16, 16, 16, 16, 16, -1},
 };
@@ -105,15 +112,24 @@ static void test_without(void **state)
             }
 }
 
-/* The rows of tiles of one column come one after the other. */
+/* The rows of tiles of one column come one after the other, those of several groups too. */
 static void test_order(void **state)
 {
     (void)state;
-    const grouped_t g = {.groups = 1, .last = 1, .rows = 500, .empty = UINT32_MAX, .columns = 1024};
-    const parts_t parts = parts_of(g, 16);
+    static const int schedule[] = {0, 500, 500, 620, 0, 4, 4, 5};
+    const grouped_t g = {.schedule = schedule,
+                         .groups = 3,
+                         .last = 3,
+                         .rows = 620,
+                         .empty = UINT32_MAX,
+                         .columns = 1024};
+    const parts_t parts = parts_of(g, 20);
+    assert_int_equal(parts.count, 20);
     for (uint32_t i = 0; i < parts.count; i++) {
-        assert_int_equal(part_at(g, parts, i).column, i / 4 * TILE_N);
-        assert_int_equal(part_at(g, parts, i).begin, i % 4 * TILE_M);
+        const part_t p = part_at(g, parts, i);
+        assert_int_equal(p.column, i / 5 * TILE_N);
+        assert_int_equal(p.begin, i % 5 < 4 ? i % 5 * TILE_M : 500);
+        assert_int_equal(p.group, i % 5 < 4 ? 0 : 2);
     }
 }
 
