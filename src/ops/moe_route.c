@@ -208,7 +208,7 @@ llmk_status llmk_moe_launch_select_ref(llmk_launch *launch, const moe_route_prob
                                (size_t[]){local, 1, 1});
 }
 
-/* cl/moe_route/moe_route_portable.cl */
+/* cl/moe_route/moe_logits_portable.cl, moe_route_portable.cl */
 #define PORTABLE_FILE  "moe_route/moe_route_portable.cl"
 #define LOGITS_ITEMS   128u
 #define LOGITS_TOKENS  4u
@@ -222,17 +222,21 @@ llmk_status llmk_moe_launch_logits(llmk_launch *launch, const llmk_view *x, cons
 {
     if (ref)
         return launch_logits_ref(launch, x, gate, router_bias, logits);
+    char defines[32];
+    llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(x->dtype),
+              " -DG=", llmk_dtype_name(gate->dtype), NULL);
     const uint64_t step = (uint64_t)MAX_ROW_GROUPS * LOGITS_TOKENS;
     for (uint64_t first = 0; first < x->nrows; first += step) {
         const uint64_t end = x->nrows - first < step ? x->nrows : first + step;
-        llmk_kernel k = llmk_kernel_open(launch, PORTABLE_FILE, "", "moe_logits");
-        arg_vector(&k, x);
-        arg_vector(&k, gate);
+        llmk_kernel k =
+            llmk_kernel_open(launch, "moe_route/moe_logits_portable.cl", defines, "moe_logits");
+        llmk_arg_view(&k, x);
+        llmk_arg_view(&k, gate);
         arg_vector(&k, router_bias);
         llmk_arg_view(&k, logits);
         llmk_arg_u64(&k, first);
         llmk_arg_u64(&k, end);
-        llmk_arg_u64(&k, x->ncols);
+        llmk_arg_u32(&k, (uint32_t)x->ncols);
         llmk_arg_u32(&k, (uint32_t)gate->nrows);
         llmk_arg_u32(&k, x->align >= 16 && gate->align >= 16);
         LLMK_TRY(llmk_kernel_enqueue(
@@ -310,6 +314,8 @@ static bool portable_supports(llmk_context *ctx, const void *problem, llmk_reaso
     const moe_route_problem *p = problem;
     if (ctx->caps.max_work_group < LOGITS_ITEMS)
         return llmk_no(why, "work-groups of %u items are too large for the device", LOGITS_ITEMS);
+    if (p->x.ncols > INT32_MAX)
+        return llmk_no(why, "rows of x are too long");
     if (select_local_bytes(SELECT_TOKENS, p->experts, p->routing.groups, p->k) >
         ctx->caps.local_bytes)
         return llmk_no(why, "%u experts take more than the device's local memory", p->experts);
