@@ -99,4 +99,9 @@ llmk_status llmk_weights_create_as(llmk_context *ctx, const llmk_weights_desc *d
                                    llmk_layout_class layouts, uint64_t max_buffer,
                                    llmk_weights **out);
 
+/* `experts` experts that are all the one of `one`, copied on the device: to time what takes long to
+ * make. */
+llmk_status llmk_weights_repeat(const llmk_weights *one, uint64_t experts, uint64_t max_buffer,
+                                llmk_weights **out);
+
 #endif

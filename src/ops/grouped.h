@@ -75,11 +75,14 @@ typedef struct grouped_products {
 } grouped_products;
 
 extern const grouped_products llmk_grouped_nv90, llmk_grouped_portable, llmk_grouped_ref;
+extern const grouped_products llmk_grouped_nv_stream, llmk_grouped_emulated_nv_stream;
 
 /* X(name, id of llmk_grouped_<id>), in order of preference. */
 #define LLMK_GROUPED_VARIANTS(X)                                                                   \
     X("nv90", nv90)                                                                                \
+    X("nv-stream", nv_stream)                                                                      \
     X("portable", portable)                                                                        \
+    X("emulated-nv-stream", emulated_nv_stream)                                                    \
     X("ref", ref)
 
 /* ---- What products share (grouped.c) ---- */

@@ -305,7 +305,11 @@ llmk_status llmk_linear_self_test(llmk_trial *t, llmk_dtype x, const llmk_weight
 uint64_t llmk_linear_trial_depth(const llmk_weights *like)
 {
     const recipe r = recipe_of(like);
-    return r.block == 256 ? 512 : r.block == 32 ? 96 : 101;
+    if (r.block > 1)
+        return r.block == 256 ? 512 : 96;
+    const bool halves = r.format == LLMK_FORMAT_F16 || r.format == LLMK_FORMAT_BF16;
+    return r.layouts == LLMK_CLASS_NV || halves ? 112
+                                                : 101; /* blocks of rows, vectors of x; neither */
 }
 
 llmk_status llmk_linear_trial_weights(llmk_trial *t, const llmk_weights *like, uint64_t experts,
@@ -315,6 +319,8 @@ llmk_status llmk_linear_trial_weights(llmk_trial *t, const llmk_weights *like, u
     *w = llmk_trial_doubles(t, experts * n * k);
     if (!*w)
         return t->status;
-    return make_weights(t, &r, experts, n, k, r.format == LLMK_FORMAT_COMPRESSED_TENSORS ? 24 : 0,
-                        *w, out);
+    const uint64_t group = r.format != LLMK_FORMAT_COMPRESSED_TENSORS ? 0
+                           : r.layouts == LLMK_CLASS_NV               ? 32
+                                                                      : 24;
+    return make_weights(t, &r, experts, n, k, group, *w, out);
 }

@@ -99,8 +99,7 @@ bool llmk_linear_emulated_nv_rows_supports(llmk_context *ctx, const void *proble
            fits(ctx, problem, &large_rows, 8 * EMULATOR_BYTES, why);
 }
 
-/* The weights along K that the kernel applies one scale to, in units of 32; 0: a row of W. */
-static uint32_t span_of(const llmk_weights *w)
+uint32_t llmk_linear_span(const llmk_weights *w)
 {
     if (w->scale_kind == LLMK_SCALE_F16_MIN)
         return 1;
@@ -112,10 +111,9 @@ static uint32_t span_of(const llmk_weights *w)
     return span;
 }
 
-/* Whether x is other than whole vectors. */
-static bool is_gathered(const linear_problem *p)
+bool llmk_linear_gathers(const llmk_weights *w, const llmk_view *x)
 {
-    return p->weights->order || !p->x.unit || p->x.align < 16 || p->weights->k % 8 != 0;
+    return w->order || !x->unit || x->align < 16 || w->k % 8 != 0;
 }
 
 static llmk_status launch_stream(llmk_launch *launch, const linear_problem *p, const shape *s,
@@ -126,14 +124,14 @@ static llmk_status launch_stream(llmk_launch *launch, const linear_problem *p, c
         {"linear_stream_8", "linear_stream_8_affine", "linear_stream_8_gathered"}};
     const llmk_weights *w = p->weights;
     const bool eight = p->x.nrows <= 8;
-    const bool gathered = is_gathered(p);
+    const bool gathered = llmk_linear_gathers(p->weights, &p->x);
     const bool narrow = w->scale_kind == LLMK_SCALE_F16 || w->scale_kind == LLMK_SCALE_BF16;
     const bool affine = w->has_zeros || (w->groups > 1 && !narrow);
     const bool plain_16 = !eight && !gathered && !affine;
     char defines[96];
     llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype),
               w->layout == LLMK_LAYOUT_U4_NV ? " -DW=u4_nv" : " -DW=s8_nv", s->defines,
-              " -DSPAN=", llmk_digits(span_of(w)), " -DFRAGMENT_MMA", unit, NULL);
+              " -DSPAN=", llmk_digits(llmk_linear_span(w)), " -DFRAGMENT_MMA", unit, NULL);
     const linear_recipe r = {.file = "linear/linear_stream.cl",
                              .defines = defines,
                              .kernel = kernels[eight][gathered ? 2 : affine],
@@ -166,7 +164,7 @@ static llmk_status launch_rows(llmk_launch *launch, const linear_problem *p, con
               " -DFRAGMENT_MMA", unit, NULL);
     const linear_recipe r = {.file = "linear/linear_rows_stream.cl",
                              .defines = defines,
-                             .kernel = kernels[eight][is_gathered(p)],
+                             .kernel = kernels[eight][llmk_linear_gathers(p->weights, &p->x)],
                              .rows = eight ? 8 : 16,
                              .columns = s->columns,
                              .local = {(size_t)s->warps * WARP, 1, 1}};

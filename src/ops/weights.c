@@ -527,8 +527,9 @@ static llmk_status upload_all(const llmk_weights *w, const matrices *m)
     return LLMK_OK;
 }
 
-static llmk_status create(llmk_context *ctx, const llmk_weights *shape, const matrices *m,
-                          uint64_t max_buffer, llmk_weights **out)
+/* Weights of that shape with nothing in them. */
+static llmk_status allocate(llmk_context *ctx, const llmk_weights *shape, bool ordered,
+                            uint64_t max_buffer, llmk_weights **out)
 {
     uint64_t rows = 0;
     LLMK_TRY(segment_rows(shape, max_buffer, &rows));
@@ -538,19 +539,84 @@ static llmk_status create(llmk_context *ctx, const llmk_weights *shape, const ma
     if (!w)
         return llmk_fail(LLMK_OUT_OF_MEMORY, "weights: out of memory");
     *w = *shape;
+    w->order = NULL;
+    w->segment_count = 0;
     llmk_context_retain(ctx);
     llmk_status status = LLMK_OK;
-    if (m->ordered && w->n > 0)
+    if (ordered && w->n > 0)
         status = make_buffer(ctx, w->experts * w->depth * sizeof(uint32_t), &w->order);
     if (status == LLMK_OK)
         status = make_segments(w, rows);
-    if (status == LLMK_OK)
-        status = upload_all(w, m);
     if (status == LLMK_OK)
         *out = w;
     else
         llmk_weights_free(w);
     return status;
+}
+
+static llmk_status create(llmk_context *ctx, const llmk_weights *shape, const matrices *m,
+                          uint64_t max_buffer, llmk_weights **out)
+{
+    llmk_weights *w = NULL;
+    LLMK_TRY(allocate(ctx, shape, m->ordered, max_buffer, &w));
+    const llmk_status status = upload_all(w, m);
+    if (status == LLMK_OK)
+        *out = w;
+    else
+        llmk_weights_free(w);
+    return status;
+}
+
+/* `count` copies of all of `from`, one after the other. */
+static cl_int copy_times(cl_command_queue queue, cl_mem from, cl_mem to, uint64_t count)
+{
+    size_t bytes = 0;
+    if (!from || count == 0)
+        return CL_SUCCESS;
+    cl_int err = clGetMemObjectInfo(from, CL_MEM_SIZE, sizeof bytes, &bytes, NULL);
+    for (uint64_t done = 0; err == CL_SUCCESS && done < count;) {
+        const uint64_t more = done == 0 ? 1 : done < count - done ? done : count - done;
+        err = clEnqueueCopyBuffer(queue, done ? to : from, to, 0, (size_t)(done * bytes),
+                                  (size_t)(more * bytes), 0, NULL, NULL);
+        done += more;
+    }
+    return err;
+}
+
+llmk_status llmk_weights_repeat(const llmk_weights *one, uint64_t experts, uint64_t max_buffer,
+                                llmk_weights **out)
+{
+    llmk_context *ctx = one->ctx;
+    llmk_weights shape = *one, *w = NULL;
+    if (one->experts != 1 || one->segment_count != 1 || one->n % one->block != 0)
+        return llmk_fail(LLMK_INTERNAL, "weights to repeat are not one expert in one buffer");
+    shape.experts = experts;
+    shape.device_bytes = experts * one->device_bytes;
+    LLMK_TRY(allocate(ctx, &shape, one->order != NULL,
+                      max_buffer ? max_buffer : ctx->caps.max_alloc_bytes, &w));
+    cl_int err;
+    cl_command_queue queue = clCreateCommandQueue(ctx->cl, ctx->caps.device, 0, &err);
+    if (err == CL_SUCCESS)
+        err = copy_times(queue, one->order, w->order, experts);
+    for (size_t i = 0; err == CL_SUCCESS && i < w->segment_count; i++) {
+        const llmk_segment *from = &one->segments[0], *to = &w->segments[i];
+        const uint64_t count = to->rows / one->n;
+        err = copy_times(queue, from->data, to->data, count);
+        if (err == CL_SUCCESS)
+            err = copy_times(queue, from->scales, to->scales, count);
+        if (err == CL_SUCCESS)
+            err = copy_times(queue, from->zeros, to->zeros, count);
+    }
+    if (queue && err == CL_SUCCESS)
+        err = clFinish(queue);
+    if (queue)
+        clReleaseCommandQueue(queue);
+    if (err != CL_SUCCESS) {
+        llmk_weights_free(w);
+        return llmk_fail_cl(ctx, err, "copying an expert");
+    }
+    *out = w;
+    return LLMK_OK;
 }
 
 static llmk_layout_class class_of_device(llmk_context *ctx)
@@ -575,13 +641,12 @@ llmk_status llmk_weights_create_as(llmk_context *ctx, const llmk_weights_desc *d
     matrices m = {.desc = &d, .layouts = layouts};
     if (layouts == LLMK_CLASS_OF_DEVICE)
         m.layouts = class_of_device(ctx);
-    if (d.experts > 1) /* no kernel for groups of rows reads another class yet */
-        m.layouts = LLMK_CLASS_PORTABLE;
     if (max_buffer == 0)
         max_buffer = ctx->caps.max_alloc_bytes;
     LLMK_TRY(describe_all(ctx, &m, &shape));
+    /* A row may fit, if a block does not; experts share none. */
     if (shape.block > 1 &&
-        widest_of(&shape) > max_buffer) { /* a row may fit, if a block does not */
+        (widest_of(&shape) > max_buffer || (shape.experts > 1 && shape.n % shape.block != 0))) {
         m.layouts = LLMK_CLASS_PORTABLE;
         shape = (llmk_weights){0};
         LLMK_TRY(describe_all(ctx, &m, &shape));

@@ -65,6 +65,28 @@ bool expert_weights_describe(case_run *run, expert_weights *w, uint64_t experts,
     return true;
 }
 
+/* In runs made for timing the first rows stand for all, where they lie apart. */
+static bool fill(case_run *run, const linear_weights *w, uint32_t seed)
+{
+    enum { ROWS = 64 };
+    const bool apart = w->format == LLMK_FORMAT_W4 || !checkpoint_has_tables(w->format);
+    if (!case_timing_only(run) || !apart || w->n % ROWS)
+        return linear_weights_fill(w, seed);
+    linear_weights part = *w;
+    part.n = ROWS;
+    linear_weights_set_sizes(&part);
+    if (!linear_weights_fill(&part, seed))
+        return false;
+    for (uint64_t i = 1; i < w->n / ROWS; i++) {
+        memcpy(w->data + i * part.data_bytes, w->data, part.data_bytes);
+        if (part.scales_bytes)
+            memcpy((uint8_t *)w->scales + i * part.scales_bytes, w->scales, part.scales_bytes);
+        if (part.zeros_bytes)
+            memcpy(w->zeros + i * part.zeros_bytes, w->zeros, part.zeros_bytes);
+    }
+    return true;
+}
+
 bool expert_weights_fill(case_run *run, expert_weights *w, uint32_t seed)
 {
     const linear_weights *f = &w->first;
@@ -80,7 +102,7 @@ bool expert_weights_fill(case_run *run, expert_weights *w, uint32_t seed)
         one->scales = scales + e * f->scales_bytes;
         one->zeros = zeros ? zeros + e * f->zeros_bytes : NULL;
         one->g_idx = g_idx ? (uint32_t *)(void *)(g_idx + e * f->g_idx_bytes) : NULL;
-        if (!linear_weights_fill(one, seed + (uint32_t)e))
+        if (!fill(run, one, seed + (uint32_t)e))
             return case_refuse(run, "the host has no memory to fill the weights");
     }
     return true;
@@ -91,31 +113,50 @@ static void free_weights(void *weights)
     llmk_weights_free(weights);
 }
 
+/* The one expert that there is, for all. */
+static llmk_status repeat(llmk_context *ctx, const llmk_weights_desc *desc,
+                          llmk_layout_class layouts, uint64_t experts, uint64_t split,
+                          llmk_weights **out)
+{
+    llmk_weights *one = NULL;
+    llmk_status status = llmk_weights_create_as(ctx, desc, layouts, split, &one);
+    if (status == LLMK_OK && one->n % one->block) { /* experts share no blocks */
+        llmk_weights_free(one);
+        status = llmk_weights_create_as(ctx, desc, LLMK_CLASS_PORTABLE, split, &one);
+    }
+    if (status == LLMK_OK)
+        status = llmk_weights_repeat(one, experts, split, out);
+    llmk_weights_free(one);
+    return status;
+}
+
 bool expert_weights_create(case_run *run, const expert_weights *w, bool count,
                            const llmk_weights **out)
 {
     const case_line *line = case_run_line(run);
     const uint64_t split = case_u64(line, "split");
+    const llmk_layout_class layouts = case_flag(line, "nv") ? LLMK_CLASS_NV : LLMK_CLASS_OF_DEVICE;
+    llmk_weights *weights = NULL;
     llmk_weights_desc desc = linear_weights_describe(w->made ? &w->each[0] : &w->first);
-    desc.experts = w->experts;
-    if (w->made == w->experts && !case_flag(line, "array")) {
-        desc.data.size *= w->made;
-        desc.scales.size *= w->made;
-        desc.zeros.size *= w->made;
-        desc.g_idx.size *= w->made;
-    } else {
-        llmk_expert_source *sources = case_alloc(run, w->experts * sizeof *sources);
-        for (uint64_t e = 0; e < w->experts; e++) {
-            const llmk_weights_desc one = linear_weights_describe(&w->each[e % w->made]);
+    desc.experts = w->made;
+    if (case_flag(line, "array")) {
+        llmk_expert_source *sources = case_alloc(run, w->made * sizeof *sources);
+        for (uint64_t e = 0; e < w->made; e++) {
+            const llmk_weights_desc one = linear_weights_describe(&w->each[e]);
             sources[e] = (llmk_expert_source){one.data, one.scales, one.zeros, one.g_idx};
         }
         desc.expert_sources = sources;
         desc.data = desc.scales = desc.zeros = desc.g_idx = (llmk_source){0};
+    } else {
+        desc.data.size *= w->made;
+        desc.scales.size *= w->made;
+        desc.zeros.size *= w->made;
+        desc.g_idx.size *= w->made;
     }
-    llmk_weights *weights = NULL;
-    const llmk_layout_class layouts = case_flag(line, "nv") ? LLMK_CLASS_NV : LLMK_CLASS_OF_DEVICE;
     const llmk_status status =
-        llmk_weights_create_as(case_context(run), &desc, layouts, split, &weights);
+        w->made == w->experts
+            ? llmk_weights_create_as(case_context(run), &desc, layouts, split, &weights)
+            : repeat(case_context(run), &desc, layouts, w->experts, split, &weights);
     if (status == LLMK_OUT_OF_DEVICE_MEMORY)
         return case_skip(run, "weights: %s", llmk_error_message());
     if (status != LLMK_OK)

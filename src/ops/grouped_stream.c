@@ -1,0 +1,167 @@
+/*
+ * grouped_stream.c - products of groups of few rows on mma.sync,
+ * cl/grouped_linear/grouped_stream.cl: weights in its layouts, and weights of x's own 16-bit type.
+ */
+#include "ops/elementwise.h"
+#include "ops/grouped.h"
+#include "ops/linear.h"
+
+#define HEIGHT          16u /* rows of a tile */
+#define COLUMNS         32u /* of a work-group; of gated pairs, and where it adds up, */
+#define COLUMNS_PAIRED  16u
+#define COLUMNS_COMBINE 16u
+#define WARPS           8u
+#define ITEMS           (WARPS * 32u)
+/* The sums of eight rows of x; the table of rows and, emulated, a warp's scratch. */
+#define LOCAL_BYTES    (WARPS * 8u * 36u * 4u + 3072u)
+#define EMULATOR_BYTES (WARPS * (5u << 10))
+/* Rows an expert, on average, up to which these kernels are taken. */
+#define MANY_ROWS 64u
+#define MAX_DEPTH ((uint64_t)1 << 20)
+
+static bool is_codes(const llmk_weights *w)
+{
+    return (LLMK_LAYOUT_BIT(w->layout) & LLMK_LAYOUTS_NV) != 0;
+}
+
+static bool reads(const llmk_weights *w, llmk_dtype x, llmk_reason *why)
+{
+    const llmk_layout rows = x == LLMK_F16 ? LLMK_LAYOUT_F16_PORTABLE : LLMK_LAYOUT_BF16_PORTABLE;
+    if (!is_codes(w) && w->layout != rows)
+        return llmk_no(why, "does not read the layout %s with x of %s", llmk_layout_name(w->layout),
+                       llmk_dtype_name(x));
+    if (w->experts > 1 && w->n % w->block != 0)
+        return llmk_no(why, "experts of %llu rows share blocks of %u", (unsigned long long)w->n,
+                       w->block);
+    if (w->depth == 0 || w->depth > MAX_DEPTH)
+        return llmk_no(why, "k is %llu: for 1 ... %llu", (unsigned long long)w->k,
+                       (unsigned long long)MAX_DEPTH);
+    return true;
+}
+
+static bool supports(llmk_context *ctx, const grouped_problem *p, uint32_t local_bytes,
+                     llmk_reason *why)
+{
+    if (p->x.dtype != LLMK_F16 && p->x.dtype != LLMK_BF16)
+        return llmk_no(why, "x is %s: for f16 and bf16", llmk_dtype_name(p->x.dtype));
+    if (!reads(p->weights, p->x.dtype, why) || (p->gate && !reads(p->gate->up, p->x.dtype, why)))
+        return false;
+    if (p->gate && is_codes(p->weights) && p->gate->step == 1 && p->gate->up_first % 16 != 0)
+        return llmk_no(why, "up begins within a block of 16 rows");
+    if (ctx->caps.max_work_group < ITEMS || ctx->caps.local_bytes < local_bytes)
+        return llmk_no(why, "needs work-groups of %u and %u bytes of local memory", ITEMS,
+                       local_bytes);
+    return true;
+}
+
+static bool nv_supports(llmk_context *ctx, const grouped_problem *p, llmk_reason *why)
+{
+    return llmk_nv_supported(ctx, why) && supports(ctx, p, LOCAL_BYTES, why);
+}
+
+static bool nv_suits(uint64_t rows, uint64_t experts, llmk_reason *why)
+{
+    return rows <= MANY_ROWS * experts || llmk_no(why, "for at most %u rows an expert", MANY_ROWS);
+}
+
+static bool emulated_supports(llmk_context *ctx, const grouped_problem *p, llmk_reason *why)
+{
+    return supports(ctx, p, LOCAL_BYTES + EMULATOR_BYTES, why);
+}
+
+static bool emulated_suits(uint64_t rows, uint64_t experts, llmk_reason *why)
+{
+    (void)rows, (void)experts;
+    return llmk_no(why, "emulates a matrix unit: for tests, only where forced");
+}
+
+static uint32_t height(uint64_t rows, uint64_t experts, bool few)
+{
+    (void)rows, (void)experts, (void)few;
+    return HEIGHT;
+}
+
+static llmk_kernel open_kernel(llmk_launch *launch, const grouped_problem *p, const char *unit,
+                               const char *const kernels[2])
+{
+    const llmk_weights *w = p->weights;
+    char typed[32], defines[96];
+    llmk_linear_defines(p->x.dtype, w->layout, typed);
+    llmk_join(defines, sizeof defines, typed, is_codes(w) ? " -DSPAN=" : "",
+              is_codes(w) ? llmk_digits(llmk_linear_span(w)) : "", " -DFRAGMENT_MMA", unit, NULL);
+    return llmk_kernel_open(launch, "grouped_linear/grouped_stream.cl", defines,
+                            kernels[llmk_linear_gathers(w, &p->x)]);
+}
+
+static llmk_status launch_stream(llmk_launch *launch, const grouped_problem *p, const char *unit)
+{
+    static const char *const kernels[2][2] = {
+        {"grouped_stream", "grouped_stream_gathered"},
+        {"grouped_stream_gated", "grouped_stream_gated_gathered"}};
+    const bool gated = p->gate != NULL;
+    const uint32_t columns = gated ? COLUMNS_PAIRED : COLUMNS;
+    for (size_t i = 0; i < p->weights->segment_count; i++) {
+        const llmk_segment *s = &p->weights->segments[i];
+        llmk_kernel k = open_kernel(launch, p, unit, kernels[gated]);
+        llmk_grouped_arg(&k, p, s);
+        if (gated)
+            llmk_grouped_arg_gate(&k, p->gate, &p->gate->up->segments[i]);
+        LLMK_TRY(
+            llmk_kernel_enqueue(&k,
+                                (size_t[]){(size_t)llmk_grouped_most_tiles(p, s),
+                                           (llmk_grouped_outputs(p) + columns - 1) / columns, 1},
+                                (size_t[]){ITEMS, 1, 1}));
+    }
+    return LLMK_OK;
+}
+
+static llmk_status combine_stream(llmk_launch *launch, const grouped_problem *p,
+                                  const grouped_combine *combine, const char *unit)
+{
+    static const char *const kernels[] = {"grouped_stream_combine",
+                                          "grouped_stream_combine_gathered"};
+    llmk_kernel k = open_kernel(launch, p, unit, kernels);
+    llmk_grouped_arg(&k, p, &p->weights->segments[0]);
+    llmk_grouped_arg_combine(&k, p, combine);
+    return llmk_kernel_enqueue(
+        &k, (size_t[]){(size_t)((p->weights->n + COLUMNS_COMBINE - 1) / COLUMNS_COMBINE), 1, 1},
+        (size_t[]){ITEMS, 1, 1});
+}
+
+static llmk_status nv_launch(llmk_launch *launch, const grouped_problem *p)
+{
+    return launch_stream(launch, p, "");
+}
+
+static llmk_status nv_combine(llmk_launch *launch, const grouped_problem *p,
+                              const grouped_combine *combine)
+{
+    return combine_stream(launch, p, combine, "");
+}
+
+static llmk_status emulated_launch(llmk_launch *launch, const grouped_problem *p)
+{
+    return launch_stream(launch, p, " -DFRAGMENT_EMULATED");
+}
+
+static llmk_status emulated_combine(llmk_launch *launch, const grouped_problem *p,
+                                    const grouped_combine *combine)
+{
+    return combine_stream(launch, p, combine, " -DFRAGMENT_EMULATED");
+}
+
+const grouped_products llmk_grouped_nv_stream = {
+    .supports = nv_supports,
+    .suits = nv_suits,
+    .height = height,
+    .launch = nv_launch,
+    .combine = nv_combine,
+};
+
+const grouped_products llmk_grouped_emulated_nv_stream = {
+    .supports = emulated_supports,
+    .suits = emulated_suits,
+    .height = height,
+    .launch = emulated_launch,
+    .combine = emulated_combine,
+};
