@@ -1,7 +1,6 @@
-// The router's product: a work-group computes four tokens by sixteen experts, a team of 32 items four
-// by four of them. Where there are at most eight experts, two or four teams have the same ones and
-// share K. What an item reads in a step is asked for before any of it is used: the time is that of
-// waiting for memory, not of the products.
+// The router's product: a team of 32 items computes four tokens by four experts. Of few tokens or few
+// experts, two or four teams have the same ones and share K. What an item reads in a step is asked for
+// before any of it is used: the time is that of waiting for memory, not of the products.
 //
 //     -DX=f32 | f16 | bf16 -DG=...   x, and the gate
 #include "common/rows.clh"
@@ -10,6 +9,13 @@
 #define TEAM  32
 #define TEAMS 4
 #define BLOCK 4 // tokens, and experts of a team
+
+// Compilers of CPUs warn that they do not.
+#ifdef LLMK_IMAGE_NVPTX_CLH
+#define TWICE _Pragma("unroll 2")
+#else
+#define TWICE
+#endif
 
 static inline float dot8(float8 a, float8 b)
 {
@@ -24,17 +30,16 @@ static inline float dot8(float8 a, float8 b)
         for (uint j = 0; j < BLOCK; j++)                                                           \
             sum[i][j] += dot8(v[i], w[j])
 
-// wide: rows of x and of gate are on 16-byte boundaries.
+// wide: rows of x and of gate are on 16-byte boundaries. ways: teams that share K.
 kernel __attribute__((reqd_work_group_size(TEAM *TEAMS, 1, 1))) void
 moe_logits(global const elem(X) *x, const rows_t x_rows, global const elem(G) *gate,
            const rows_t gate_rows, global const void *router_bias, const rows_t router_bias_rows,
            const uint router_bias_type, // 0: absent
            global float *logits, const rows_t logits_rows, const ulong first, const ulong tokens,
-           const uint hidden, const uint experts, const uint wide)
+           const uint hidden, const uint experts, const uint wide, const uint ways)
 {
     local float parts[BLOCK * BLOCK][TEAM * TEAMS + 1];
     const uint item = get_local_id(0), lane = item % TEAM, team = item / TEAM;
-    const uint ways = experts <= BLOCK ? 4 : experts <= 2 * BLOCK ? 2 : 1;
     const ulong t0 = first + get_group_id(1) * BLOCK;
     const uint e0 = ((uint)get_group_id(0) * (TEAMS / ways) + team / ways) * BLOCK;
     const uint step = TEAM * 8 * ways;
@@ -52,7 +57,7 @@ moe_logits(global const elem(X) *x, const rows_t x_rows, global const elem(G) *g
             sum[i][j] = 0.0f;
     }
     if (wide) {
-        _Pragma("unroll 2")
+        TWICE
         for (; h + 8 <= hidden; h += step) {
             raw8(X) xs[BLOCK];
             raw8(G) gates[BLOCK];

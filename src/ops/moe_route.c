@@ -211,11 +211,14 @@ llmk_status llmk_moe_launch_select_ref(llmk_launch *launch, const moe_route_prob
 /* cl/moe_route/moe_logits_portable.cl, moe_route_portable.cl */
 #define PORTABLE_FILE  "moe_route/moe_route_portable.cl"
 #define LOGITS_ITEMS   128u
+#define LOGITS_TEAMS   4u
 #define LOGITS_TOKENS  4u
-#define LOGITS_EXPERTS 16u
+#define LOGITS_EXPERTS 4u /* of a team */
 #define SELECT_LANES   32u
 #define SELECT_TOKENS  4u /* of a work-group */
 #define MAX_ROW_GROUPS 32768u
+#define FEW_TOKENS     8u
+#define FEW_PAIRS      512u
 
 llmk_status llmk_moe_launch_logits(llmk_launch *launch, const llmk_view *x, const llmk_view *gate,
                                    const llmk_view *router_bias, const llmk_view *logits, bool ref)
@@ -226,6 +229,12 @@ llmk_status llmk_moe_launch_logits(llmk_launch *launch, const llmk_view *x, cons
     llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(x->dtype),
               " -DG=", llmk_dtype_name(gate->dtype), NULL);
     const uint64_t step = (uint64_t)MAX_ROW_GROUPS * LOGITS_TOKENS;
+    /* Teams that share K, where there is less to do than teams. */
+    const uint64_t n = gate->nrows;
+    const uint32_t ways = x->nrows <= FEW_TOKENS || n <= LOGITS_EXPERTS ? LOGITS_TEAMS
+                          : n <= LOGITS_EXPERTS * 2                     ? 2
+                                                                        : 1;
+    const uint64_t experts = LOGITS_TEAMS / ways * LOGITS_EXPERTS;
     for (uint64_t first = 0; first < x->nrows; first += step) {
         const uint64_t end = x->nrows - first < step ? x->nrows : first + step;
         llmk_kernel k =
@@ -237,26 +246,34 @@ llmk_status llmk_moe_launch_logits(llmk_launch *launch, const llmk_view *x, cons
         llmk_arg_u64(&k, first);
         llmk_arg_u64(&k, end);
         llmk_arg_u32(&k, (uint32_t)x->ncols);
-        llmk_arg_u32(&k, (uint32_t)gate->nrows);
+        llmk_arg_u32(&k, (uint32_t)n);
         llmk_arg_u32(&k, x->align >= 16 && gate->align >= 16);
+        llmk_arg_u32(&k, ways);
         LLMK_TRY(llmk_kernel_enqueue(
             &k,
-            (size_t[]){(size_t)((gate->nrows + LOGITS_EXPERTS - 1) / LOGITS_EXPERTS),
+            (size_t[]){(size_t)((n + experts - 1) / experts),
                        (size_t)((end - first + LOGITS_TOKENS - 1) / LOGITS_TOKENS), 1},
             (size_t[]){LOGITS_ITEMS, 1, 1}));
     }
     return LLMK_OK;
 }
 
-static size_t select_local_bytes(uint64_t tokens, uint32_t experts, uint32_t groups, uint32_t k)
+/* Items of a token: each expert is compared with all others. More sizes than one would be more
+ * programs on a CPU. */
+static uint32_t select_lanes(const llmk_caps *caps, uint64_t rows, uint32_t experts)
 {
-    return (size_t)tokens * sizeof(cl_uint) * (experts + 2 * groups + k + SELECT_LANES);
+    const uint32_t most = rows == 1 ? 256 : 128;
+    return !llmk_is_cpu(caps) && experts > 64 && caps->max_work_group >= most * rows ? most
+                                                                                     : SELECT_LANES;
 }
 
-#define FEW_TOKENS 8u
-#define FEW_PAIRS  512u
+static size_t select_local_bytes(uint64_t rows, uint32_t lanes, uint32_t experts, uint32_t groups,
+                                 uint32_t k)
+{
+    return (size_t)rows * sizeof(cl_uint) * (experts + 2 * groups + k + lanes);
+}
 
-/* Rows of items of the one work-group: each number is another program on a CPU. */
+/* Rows of items of the one work-group that has all tokens. */
 static uint64_t few_rows(uint64_t tokens)
 {
     return tokens == 1 ? 1 : FEW_TOKENS;
@@ -265,10 +282,11 @@ static uint64_t few_rows(uint64_t tokens)
 bool llmk_moe_selects_and_dispatches(const llmk_caps *caps, uint64_t tokens, uint32_t experts,
                                      uint32_t groups, uint32_t k)
 {
+    const uint64_t rows = few_rows(tokens);
+    const uint32_t lanes = select_lanes(caps, rows, experts);
     return tokens <= FEW_TOKENS && tokens * k <= FEW_PAIRS &&
-           caps->max_work_group >= SELECT_LANES * FEW_TOKENS &&
-           select_local_bytes(few_rows(tokens), experts, groups, k) +
-                   2 * sizeof(cl_int) * FEW_PAIRS <=
+           caps->max_work_group >= lanes * rows &&
+           select_local_bytes(rows, lanes, experts, groups, k) + 2 * sizeof(cl_int) * FEW_PAIRS <=
                caps->local_bytes;
 }
 
@@ -276,19 +294,21 @@ llmk_status llmk_moe_launch_select(llmk_launch *launch, const moe_route_problem 
                                    const moe_dispatch *dispatch)
 {
     const uint64_t rows = dispatch ? few_rows(p->tokens) : SELECT_TOKENS;
+    const uint32_t lanes =
+        dispatch ? select_lanes(&launch->ctx->caps, rows, p->experts) : SELECT_LANES;
     llmk_kernel k = llmk_kernel_open(launch, PORTABLE_FILE, "",
                                      dispatch ? "moe_select_dispatch" : "moe_select");
     arg_select(&k, p);
     llmk_arg_local(&k, (size_t)rows * p->experts * sizeof(cl_uint));
     llmk_arg_local(&k, (size_t)rows * 2 * p->routing.groups * sizeof(cl_uint));
     llmk_arg_local(&k, (size_t)rows * p->k * sizeof(cl_int));
-    llmk_arg_local(&k, (size_t)rows * SELECT_LANES * sizeof(cl_float));
+    llmk_arg_local(&k, (size_t)rows * lanes * sizeof(cl_float));
     if (dispatch) {
         llmk_moe_arg_dispatch(&k, dispatch);
         llmk_arg_local(&k, 2 * sizeof(cl_int) * (size_t)p->tokens * p->k);
     }
     return llmk_kernel_enqueue(&k, (size_t[]){(size_t)((p->tokens + rows - 1) / rows), 1, 1},
-                               (size_t[]){SELECT_LANES, (size_t)rows, 1});
+                               (size_t[]){lanes, (size_t)rows, 1});
 }
 
 static llmk_status launch(llmk_launch *l, const moe_route_problem *problem, bool ref)
@@ -316,7 +336,7 @@ static bool portable_supports(llmk_context *ctx, const void *problem, llmk_reaso
         return llmk_no(why, "work-groups of %u items are too large for the device", LOGITS_ITEMS);
     if (p->x.ncols > INT32_MAX)
         return llmk_no(why, "rows of x are too long");
-    if (select_local_bytes(SELECT_TOKENS, p->experts, p->routing.groups, p->k) >
+    if (select_local_bytes(SELECT_TOKENS, SELECT_LANES, p->experts, p->routing.groups, p->k) >
         ctx->caps.local_bytes)
         return llmk_no(why, "%u experts take more than the device's local memory", p->experts);
     return llmk_unit_rows((const llmk_view *[]){&p->x, &p->gate}, (const char *[]){"x", "gate"}, 2,
