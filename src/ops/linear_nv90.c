@@ -16,7 +16,8 @@
 
 bool llmk_linear_has_wgmma(llmk_context *ctx, llmk_reason *why)
 {
-    static const char *const files[] = {FILE_NAME, "grouped_linear/grouped_wgmma.cl"};
+    static const char *const files[] = {FILE_NAME, "grouped_linear/grouped_wgmma.cl",
+                                        "grouped_linear/grouped_wgmma_rows.cl"};
     if (ctx->caps.vendor != LLMK_VENDOR_NVIDIA || ctx->caps.compute_capability != 90)
         return llmk_no(why, "for NVIDIA GPUs of compute capability 9.0");
     int known = atomic_load(&ctx->wgmma);
