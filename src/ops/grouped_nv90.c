@@ -15,6 +15,7 @@
 #define ITEMS       384u
 #define MAX_K       ((uint64_t)1 << 26)
 #define MAX_TILES   ((uint64_t)1 << 28)
+#define READY       0   /* 1 as soon as the kernels as they are have run */
 #define MIN_ROWS    16u /* of an expert, on average */
 
 static bool is_half(const llmk_weights *w, llmk_dtype x)
@@ -62,6 +63,8 @@ static bool supports(llmk_context *ctx, const grouped_problem *p, llmk_reason *w
 
 static bool suits(uint64_t rows, uint64_t experts, llmk_reason *why)
 {
+    if (!READY)
+        return llmk_no(why, "only where forced: its last changes have not run on a GPU yet");
     return rows > MIN_ROWS * experts ||
            llmk_no(why, "for more than %u rows an expert on average", MIN_ROWS);
 }

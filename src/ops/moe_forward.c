@@ -301,7 +301,7 @@ const grouped_products *llmk_moe_products(const llmk_moe_plan *plan, uint64_t to
 
 enum { EXPERTS = 4, CHOSEN = 2, FEW = 5, MANY = 40 };
 /* Of the kernels on wgmma, whose tiles are 128 rows x 256 x 64. */
-enum { EVEN_HIDDEN = 160, EVEN_OUTPUTS = 96, EVEN_MANY = 200 };
+enum { EVEN_HIDDEN = 160, EVEN_OUTPUTS = 96, EVEN_MANY = 200, EVEN_MOST = 600 };
 
 static double activated(const grouped_gate *g, double gate, double up)
 {
@@ -409,7 +409,7 @@ static llmk_status self_test(llmk_trial *t, const void *problem_)
     const bool even = !strcmp(t->variant->name, "nv90");
     const uint64_t hidden = even ? EVEN_HIDDEN : llmk_linear_trial_depth(like->gate_weights);
     const uint64_t outputs = even ? EVEN_OUTPUTS : llmk_linear_trial_depth(like->down_weights);
-    const uint64_t many = even ? EVEN_MANY : MANY;
+    const uint64_t many = even ? EVEN_MANY : MANY, most = even ? EVEN_MOST : MANY;
     llmk_moe_desc d = LLMK_INIT(llmk_moe_desc);
     llmk_status status = llmk_linear_trial_weights(
         t, like->gate_weights, EXPERTS, split ? outputs : 2 * outputs, hidden, &wg, &gate);
@@ -438,12 +438,14 @@ static llmk_status self_test(llmk_trial *t, const void *problem_)
         status = t->status;
     }
     if (status == LLMK_OK)
-        status = llmk_moe_plan_create(t->ctx, &d, many, &plan);
+        status = llmk_moe_plan_create(t->ctx, &d, most, &plan);
     const layer l = {wg, wu, wd, hidden, outputs};
     if (status == LLMK_OK)
         status = try_tokens(t, plan, &l, router, p->y.dtype, FEW);
     if (status == LLMK_OK)
         status = try_tokens(t, plan, &l, router, p->y.dtype, many);
+    if (status == LLMK_OK && most > many)
+        status = try_tokens(t, plan, &l, router, p->y.dtype, most);
     llmk_moe_plan_free(plan);
     llmk_weights_free(gate);
     llmk_weights_free(up);

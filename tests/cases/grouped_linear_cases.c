@@ -92,6 +92,13 @@ static const case_entry entries[] = {
     {"r=300 e=3 n=96 k=64 rows=rest bias=f32", CASE_QUICK},
     {"r=260 e=5 n=96 k=96 split=20000 rows=rest y=f32", CASE_QUICK},
     {"r=200 e=3 n=64 k=64 gap=8 y=f32", CASE_QUICK},
+    {"r=160 e=1 n=288 k=72 y=f32", CASE_QUICK},
+    {"r=161 e=1 n=96 k=328 y=f32", CASE_QUICK},
+    {"r=300 e=1 n=288 k=200 y=f32", CASE_QUICK},
+    {"r=385 e=1 n=64 k=136 x=bf16 w=bf16 y=bf16 bias=f32", CASE_QUICK},
+    {"r=900 e=3 n=160 k=328 rows=skewed", CASE_QUICK},
+    {"r=800 e=3 n=96 k=64 rows=rest bias=f16 y=f32", CASE_QUICK},
+    {"r=700 e=2 n=96 k=96 split=20000 rows=rest y=f32", CASE_QUICK},
 
     {"r=64 e=8 n=512 k=256 fan=2", CASE_FULL},
     {"r=256 e=8 n=512 k=256 fan=2", CASE_FULL},

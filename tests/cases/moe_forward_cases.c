@@ -125,6 +125,11 @@ static const case_entry entries[] = {
     {"t=300 e=24 held=7 k=4 y=f32", CASE_QUICK},
     {"t=150 split=20000 y=f32 layout=packed", CASE_QUICK},
     {"model=qwen2-57b-top4 scale=28 t=200 shared y=f32", CASE_QUICK},
+    {"t=300 e=1 k=1 h=96 f=160 y=f32", CASE_QUICK},
+    {"t=600 e=4 layout=packed bias=f16 y=f32", CASE_QUICK},
+    {"t=600 e=4 act=gelu_erf x=bf16 w=bf16 y=f32", CASE_QUICK},
+    {"t=600 e=4 act=clamped layout=interleaved bias=f32 inner=bf16 y=f32", CASE_QUICK},
+    {"t=1300 k=2 routing=hot y=f32", CASE_QUICK},
 
     /* the models with F = 512, as the reference project has them */
     {"model=mixtral-8x7b f=512 t=1", CASE_FULL},
