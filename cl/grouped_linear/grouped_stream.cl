@@ -16,23 +16,12 @@
 #include "grouped_linear/grouped_common.clh"
 #include "linear/linear_stream.clh"
 
-#define HEIGHT    16 // rows of a tile of the schedule
-#define MAX_TILES 2  // blocks of 16 rows of W
-#define PIECES    4  // 16-byte loads of a row in a step, over all blocks
+#define MAX_TILES 2 // blocks of 16 rows of W
 
-// Where the 16 rows of W of a block are: `row`, and on by `step`, row `last` again beyond it.
-typedef struct {
-    global const uchar *data, *scales, *zeros;
-    uint row, step, last;
-} block_t;
-
-// How the warps share rows and K. With few rows of x, operands of eight rows and eight columns
-// stand for 8 / segments rows, each of `segments` pieces of K that lie side by side in memory.
-typedef struct {
-    uint segments, rows; // rows: 8 / segments
-    uint first;          // this warp's, of the work-group's rows of W
-    uint turn, turns;    // along K
-} share_t;
+// Kinds of kernels: x in whole vectors, and scales of two bytes or of whole rows; any scales; any x too.
+#define PLAIN    0
+#define AFFINE   1
+#define GATHERED 2
 
 #define CODES_f16   0
 #define CODES_bf16  0
@@ -40,42 +29,51 @@ typedef struct {
 #define CODES_s8_nv 1
 #define W_IS_CODES  LLMK_PASTE(CODES_, W)
 
-LINEAR_INLINE share_t share_of(fragment_unit unit, uint x_rows, const uint tiles)
-{
-    share_t s;
-    s.segments = W_IS_CODES || x_rows > 4 ? 1 : x_rows > 2 ? 2 : x_rows > 1 ? 4 : 8;
-    s.rows = 8 / s.segments;
-    s.turns = WARPS / s.segments;
-    s.turn = unit.wave % s.turns;
-    s.first = unit.wave / s.turns * 2 * tiles * s.rows;
-    return s;
-}
+// What a lane asks for in a step, over all blocks: so many times 64 bytes of rows, or 32 of codes.
+#if W_IS_CODES && (SPAN == 1 || SPAN == 2) // many scales
+#define PIECES 1
+#else
+#define PIECES 2
+#endif
 
-// The product with row j of the work-group's rows of W and row m of x, from the sums of all warps.
-LINEAR_INLINE float total_of(local const float *sums, share_t s, const uint tiles, uint j, uint m)
-{
-    const uint of_warp = 2 * tiles * s.rows, eight = j % of_warp / s.rows * 8, row = j % s.rows;
-    float total = 0.0f;
-    for (uint t = 0; t < s.turns; t++)
-        for (uint i = 0; i < s.segments; i++)
-            total += sums[((j / of_warp * s.turns + t) * 8 + i * s.rows + m) * SUM_PITCH(tiles) +
-                          eight + i * s.rows + row];
-    return total;
-}
+// Where the 16 rows of W of a block are: `row`, and on by `step`, row `last` again beyond it.
+typedef struct {
+    global const uchar *data, *scales, *zeros;
+    uint row, step, last;
+} block_t;
 
-LINEAR_INLINE void clear(float *sum, uint count)
+LINEAR_INLINE void clear(float *sum)
 {
     FRAGMENT_UNROLL
-    for (uint e = 0; e < count; e++)
+    for (uint e = 0; e < 4; e++)
         sum[e] = 0.0f;
 }
 
-// stream(): sum[n][p] = the products of block n with eight rows of x.
+LINEAR_INLINE void load_x(const linear_t a, ulong row, bool is_row, uint k, const uint kind,
+                          uint *x)
+{
+    const uint4 v = x8(a, row, is_row, k, kind == GATHERED);
+    x[0] = v.x;
+    x[1] = v.y;
+    x[2] = v.z;
+    x[3] = v.w;
+}
+
+// stream(): sum[n][p] = this warp's products of block n with eight rows of x.
 #if W_IS_CODES
 #include "grouped_linear/grouped_stream_codes.clh"
 #else
 #include "grouped_linear/grouped_stream_rows.clh"
 #endif
+
+// The product with row j of the work-group's rows of W and row m of x, from the sums of all warps.
+LINEAR_INLINE float total_of(local const float *sums, const uint tiles, uint j, uint m)
+{
+    float total = 0.0f;
+    for (uint w = 0; w < WARPS; w++)
+        total += sums[(w * 8 + m) * SUM_PITCH(tiles) + j];
+    return total;
+}
 
 // ---- Which tile is whose
 
@@ -84,149 +82,143 @@ typedef struct {
     uint column; // block of columns
 } place_t;
 
-// Of this work-group. Those of one expert start together: the tiles of a block of columns, which
-// share W, then those of the next block, which share x. found: of five values.
-LINEAR_INLINE place_t place_of(global const int *schedule, uint groups, uint first, uint last,
-                               uint rows, uint columns, local int *found)
+// This work-group's. Those of one expert start together: the tiles of a block of columns, which share
+// W, then those of the next block, which share x. In local memory, so that the end needs no registers.
+LINEAR_INLINE void find_place(local place_t *place, global const int *schedule, uint groups,
+                              uint first, uint last, uint rows, uint height, uint columns)
 {
     const ulong id = (ulong)get_group_id(1) * get_num_groups(0) + get_group_id(0);
-    place_t p = {{0, 0, 0}, 0};
-    if (!schedule) {
-        const uint tiles = (rows + HEIGHT - 1) / HEIGHT;
-        p.column = (uint)(id / tiles);
-        p.tile.begin = (uint)(id % tiles) * HEIGHT;
-        p.tile.rows = p.column < columns ? min((uint)HEIGHT, rows - p.tile.begin) : 0;
-        return p;
-    }
     global const int *tiles = schedule + groups + 1;
-    const int begin = tiles[first], end = tiles[last], t = begin + (int)(id / columns);
-    for (uint g = first + (uint)get_local_id(0); g < last; g += ITEMS) {
-        const int from = tiles[g], to = tiles[g + 1], row = schedule[g], row_end = schedule[g + 1];
+    const uint begin = schedule ? (uint)tiles[first] : 0, t = begin + (uint)(id / columns);
+    const uint end = schedule ? (uint)tiles[last] : (rows + height - 1) / height;
+    if (t >= end && get_local_id(0) == 0)
+        place->tile.rows = 0;
+    for (uint g = first + (uint)get_local_id(0); g < last && t < end; g += ITEMS) {
+        const uint from = schedule ? (uint)tiles[g] : 0, to = schedule ? (uint)tiles[g + 1] : end;
+        const uint row = schedule ? (uint)schedule[g] : 0;
+        const uint row_end = schedule ? (uint)schedule[g + 1] : rows;
         if (from <= t && t < to) {
-            found[0] = (int)g;
-            found[1] = from;
-            found[2] = to - from;
-            found[3] = row;
-            found[4] = row_end;
+            const ulong within = id - (ulong)(from - begin) * columns;
+            place->tile.group = g;
+            place->tile.begin = row + (uint)(within % (to - from)) * height;
+            place->tile.rows = min(height, row_end - place->tile.begin);
+            place->column = (uint)(within / (to - from));
         }
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    if (t >= end)
-        return p;
-    const ulong within = id - (ulong)(found[1] - begin) * columns;
-    p.tile.group = (uint)found[0];
-    p.tile.begin = (uint)found[3] + (uint)(within % (uint)found[2]) * HEIGHT;
-    p.tile.rows = min((uint)HEIGHT, (uint)found[4] - p.tile.begin);
-    p.column = (uint)(within / (uint)found[2]);
-    return p;
 }
 
-#define PLACE(columns)                                                                             \
-    place_of(schedule, schedule_groups, first, last, rows, columns, found)
+#define FIND_PLACE(columns)                                                                        \
+    local place_t place;                                                                           \
+    find_place(&place, schedule, schedule_groups, first, last, rows, height, columns)
 
-// ---- The kernels
+// ---- The kernels, for tiles of up to eight rows (and schedules of that height), or sixteen
 
 // Rows of x of this lane's column, eight and eight; beyond the tile there are none.
-#define FIND_X_ROWS(share)                                                                         \
+#define FIND_X_ROWS(most)                                                                          \
     ulong x_row[MAX_PARTS];                                                                        \
     bool is_row[MAX_PARTS];                                                                        \
-    for (uint p = 0; p < MAX_PARTS; p++) {                                                         \
-        const uint m = p * 8 + unit.lane / 4 % share.rows;                                         \
+    FRAGMENT_UNROLL                                                                                \
+    for (uint p = 0; p < (most) / 8; p++) {                                                        \
+        const uint m = p * 8 + unit.lane / 4;                                                      \
         is_row[p] = m < tile.rows;                                                                 \
         x_row[p] = row_begin(x_rows, x_row_of(tile.begin + min(m, tile.rows - 1), source,          \
                                               source_rows, fan, x_count));                         \
     }
 
 // The tile's products, by the number of its rows.
-#define STREAM(a, block, share, gathered)                                                          \
-    if (tile.rows > 8)                                                                             \
-        stream(a, unit, block, share, x_row, is_row, 2, 2, gathered, sum);                         \
+#define STREAM(a, block, most, kind)                                                               \
+    if ((most) > 8 && tile.rows > 8)                                                               \
+        stream(a, unit, block, x_row, is_row, 2, 2, kind, sum);                                    \
     else                                                                                           \
-        stream(a, unit, block, share, x_row, is_row, 2, 1, gathered, sum);
+        stream(a, unit, block, x_row, is_row, 2, 1, kind, sum);
 
 LINEAR_INLINE void put_part(fragment_unit unit, local float *sums, uint p,
                             float sum[MAX_TILES][MAX_PARTS][4])
 {
     if (p > 0)
         barrier(CLK_LOCAL_MEM_FENCE);
+    FRAGMENT_UNROLL
     for (uint n = 0; n < 2; n++)
-        put_sums(unit, sums, 2, n, p ? sum[n][1] : sum[n][0]);
+        put_sums(unit, sums, 2, n, sum[n][p]);
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
 // Two blocks of 16 columns.
-#define PLAIN(name, gathered)                                                                      \
-    kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) RESIDENT(2) void name(               \
-        GROUPED_PARAMETERS)                                                                        \
+#define LINEAR(name, bound, most, kind)                                                            \
+    kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) bound void name(                     \
+        GROUPED_PARAMETERS, const uint height)                                                     \
     {                                                                                              \
         local float sums[WARPS * 8 * SUM_PITCH(2)];                                                \
-        local int found[5];                                                                        \
         FRAGMENT_UNIT(unit, WARPS);                                                                \
-        const place_t place = PLACE((n + 31) / 32);                                                \
-        const tile_t tile = place.tile;                                                            \
-        const uint n0 = place.column * 32;                                                         \
-        const bool is_empty = tile.group == empty;                                                 \
+        FIND_PLACE((n + 31) / 32);                                                                 \
         float sum[MAX_TILES][MAX_PARTS][4];                                                        \
-        const share_t share = share_of(unit, tile.rows, 2);                                        \
-        if (tile.rows > 0 && !is_empty) {                                                          \
+        if (place.tile.rows > 0 && place.tile.group != empty) {                                    \
+            const tile_t tile = place.tile;                                                        \
+            const uint n0 = place.column * 32;                                                     \
             const linear_t a = GROUPED_EXPERT(tile.group);                                         \
             const uint base = (tile.group - first) * n;                                            \
             const block_t block[MAX_TILES] = {                                                     \
                 {data, scales, zeros, base + n0, 1, base + n - 1},                                 \
                 {data, scales, zeros, base + n0 + 16, 1, base + n - 1}};                           \
-            FIND_X_ROWS(share)                                                                     \
-            STREAM(a, block, share, gathered)                                                      \
+            FIND_X_ROWS(most)                                                                      \
+            STREAM(a, block, most, kind)                                                           \
         }                                                                                          \
-        for (uint p = 0; p * 8 < tile.rows; p++) {                                                 \
-            if (!is_empty)                                                                         \
+        FRAGMENT_UNROLL                                                                            \
+        for (uint p = 0; p < (most) / 8; p++) {                                                    \
+            if (p * 8 < place.tile.rows && place.tile.group != empty)                              \
                 put_part(unit, sums, p, sum);                                                      \
-            const uint j = (uint)get_local_id(0) % 32, m = (uint)get_local_id(0) / 32;             \
-            const uint row = p * 8 + m, column = n0 + j;                                           \
-            if (row < tile.rows && column < n) {                                                   \
+            for (uint o = (uint)get_local_id(0); o < 8 * 32; o += ITEMS) {                         \
+                const uint row = p * 8 + o / 32, column = place.column * 32 + o % 32;              \
+                if (row >= place.tile.rows || column >= n)                                         \
+                    continue;                                                                      \
                 float v = 0.0f;                                                                    \
-                if (!is_empty)                                                                     \
-                    v = total_of(sums, share, 2, j, m) +                                           \
-                        bias_of(bias, bias_type, bias_rows, tile.group, column);                   \
-                store_any(y, y_type, row_begin(y_rows, tile.begin + row) + column * y_rows.inner,  \
-                          v);                                                                      \
+                if (place.tile.group != empty)                                                     \
+                    v = total_of(sums, 2, o % 32, o / 32) +                                        \
+                        bias_of(bias, bias_type, bias_rows, place.tile.group, column);             \
+                store_any(y, y_type,                                                               \
+                          row_begin(y_rows, place.tile.begin + row) + column * y_rows.inner, v);   \
             }                                                                                      \
         }                                                                                          \
     }
 
-// Sixteen columns of h. In interleaved layouts of blocks each of the two blocks has eight pairs.
-#define GATED(name, gathered)                                                                      \
-    kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) RESIDENT(2) void name(               \
-        GROUPED_PARAMETERS, GATED_PARAMETERS)                                                      \
+// Sixteen columns of h. Where W is blocks and gate and up alternate, each block has eight pairs.
+#define GATED(name, bound, most, kind)                                                             \
+    kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) bound void name(                     \
+        GROUPED_PARAMETERS, GATED_PARAMETERS, const uint height)                                   \
     {                                                                                              \
         local float sums[WARPS * 8 * SUM_PITCH(2)];                                                \
-        local int found[5];                                                                        \
         FRAGMENT_UNIT(unit, WARPS);                                                                \
-        const place_t place = PLACE((outputs + 15) / 16);                                          \
-        const tile_t tile = place.tile;                                                            \
-        const uint f0 = place.column * 16;                                                         \
+        FIND_PLACE((outputs + 15) / 16);                                                           \
         const bool pairs = W_IS_CODES && step == 2;                                                \
         float sum[MAX_TILES][MAX_PARTS][4];                                                        \
-        const share_t share = share_of(unit, tile.rows, 2);                                        \
-        if (tile.rows > 0) {                                                                       \
+        if (place.tile.rows > 0) {                                                                 \
+            const tile_t tile = place.tile;                                                        \
+            const uint f0 = place.column * 16;                                                     \
             const linear_t a = GROUPED_EXPERT(tile.group);                                         \
             const uint base = (tile.group - first) * n + f0 * step;                                \
             const uint last_f = (outputs - 1 - f0) * step, up = pairs ? 16 : up_first;             \
             const block_t block[MAX_TILES] = {                                                     \
                 {data, scales, zeros, base, step, base + last_f},                                  \
                 {up_data, up_scales, up_zeros, base + up, step, base + last_f + up_first}};        \
-            FIND_X_ROWS(share)                                                                     \
-            STREAM(a, block, share, gathered)                                                      \
+            FIND_X_ROWS(most)                                                                      \
+            STREAM(a, block, most, kind)                                                           \
         }                                                                                          \
-        for (uint p = 0; p * 8 < tile.rows; p++) {                                                 \
-            put_part(unit, sums, p, sum);                                                          \
-            const uint j = (uint)get_local_id(0) % 16, m = (uint)get_local_id(0) / 16;             \
-            const uint row = p * 8 + m, f = f0 + j;                                                \
-            if (m < 8 && row < tile.rows && f < outputs) {                                         \
-                const float g = total_of(sums, share, 2, pairs ? 2 * j : j, m) +                   \
-                                bias_of(bias, bias_type, bias_rows, tile.group, f);                \
-                const float u = total_of(sums, share, 2, pairs ? 2 * j + 1 : 16 + j, m) +          \
-                                bias_of(up_bias, up_bias_type, up_bias_rows, tile.group, f);       \
-                store_any(y, y_type, row_begin(y_rows, tile.begin + row) + f * y_rows.inner,       \
+        FRAGMENT_UNROLL                                                                            \
+        for (uint p = 0; p < (most) / 8; p++) {                                                    \
+            if (p * 8 < place.tile.rows)                                                           \
+                put_part(unit, sums, p, sum);                                                      \
+            for (uint o = (uint)get_local_id(0); o < 8 * 16; o += ITEMS) {                         \
+                const uint row = p * 8 + o / 16, j = o % 16, f = place.column * 16 + j;            \
+                if (row >= place.tile.rows || f >= outputs)                                        \
+                    continue;                                                                      \
+                const float g = total_of(sums, 2, pairs ? 2 * j : j, o / 16) +                     \
+                                bias_of(bias, bias_type, bias_rows, place.tile.group, f);          \
+                const float u =                                                                    \
+                    total_of(sums, 2, pairs ? 2 * j + 1 : 16 + j, o / 16) +                        \
+                    bias_of(up_bias, up_bias_type, up_bias_rows, place.tile.group, f);             \
+                store_any(y, y_type,                                                               \
+                          row_begin(y_rows, place.tile.begin + row) + f * y_rows.inner,            \
                           gated(activation, g, u, limit, alpha));                                  \
             }                                                                                      \
         }                                                                                          \
@@ -247,7 +239,7 @@ typedef struct {
 
 // Tiles base ... base + TABLE - 1.
 LINEAR_INLINE void look_up(local table_t *table, global const int *schedule, uint groups, uint last,
-                           uint base, uint end, global const int *source, const rows_t source_rows,
+                           uint height, uint base, uint end, global const int *source, const rows_t source_rows,
                            global const void *weights, const rows_t weights_rows, uint weights_type,
                            uint experts_a_token)
 {
@@ -258,10 +250,10 @@ LINEAR_INLINE void look_up(local table_t *table, global const int *schedule, uin
         const uint from = (uint)tiles[g], to = (uint)tiles[g + 1];
         const uint row = (uint)schedule[g], row_end = (uint)schedule[g + 1];
         for (uint t = max(from, base); t < min(to, base + TABLE); t++) {
-            const uint begin = row + (t - from) * HEIGHT;
+            const uint begin = row + (t - from) * height;
             table->group[t - base] = g;
             table->begin[t - base] = begin;
-            table->rows[t - base] = min((uint)HEIGHT, row_end - begin);
+            table->rows[t - base] = min(height, row_end - begin);
         }
     }
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -284,64 +276,94 @@ LINEAR_INLINE void look_up(local table_t *table, global const int *schedule, uin
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
-#define COMBINE(name, gathered)                                                                    \
-    kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) RESIDENT(2) void name(               \
+// The weighted biases of these tiles' experts, for column c of y and this item's token.
+LINEAR_INLINE void add_biases(local float *biases, local const table_t *table, uint tiles,
+                              global const void *bias, uint type, const rows_t rows, uint c)
+{
+    const uint item = (uint)get_local_id(0), token = item / 16;
+    for (uint t = 0; t < tiles && token < 8; t++)
+        if (table->row[t * 8 + token] >= 0)
+            biases[item] += table->weight[t * 8 + token] *
+                            bias_of(bias, type, rows, table->group[t], c);
+}
+
+#define COMBINE(name, bound, kind)                                                                 \
+    kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) bound void name(                     \
         GROUPED_PARAMETERS, global const void *weights, const rows_t weights_rows,                 \
         const uint weights_type, const uint tokens, const uint experts_a_token,                    \
         global const float *residual, const rows_t residual_rows, /* may be NULL */                \
-        global const float *residual_logit) /* NULL: the residual counts whole */                  \
+        global const float *residual_logit /* NULL: the residual counts whole */,                  \
+        const uint height)                                                                         \
     {                                                                                              \
         local float sums[WARPS * 8 * SUM_PITCH(1)];                                                \
         local table_t table;                                                                       \
+        /* Each item's, where they take no registers from the product: of its sums, and of an      \
+           element of y. */                                                                        \
+        local float totals[4][ITEMS], biases[ITEMS];                                               \
         FRAGMENT_UNIT(unit, WARPS);                                                                \
         const uint n0 = (uint)get_group_id(0) * 16;                                                \
-        const uint j = (uint)get_local_id(0) % 16, token = (uint)get_local_id(0) / 16;             \
-        const bool live = token < tokens && n0 + j < n;                                            \
-        const share_t share = share_of(unit, tokens, 1);                                           \
-        const uint own = unit.lane / 4 % share.rows, end = (uint)schedule[schedule_groups + 1 + last]; \
-        float total[4], of_biases = 0.0f;                                                          \
-        clear(total, 4);                                                                           \
+        const uint end = (uint)schedule[schedule_groups + 1 + last];                               \
+        const uint item = (uint)get_local_id(0);                                                   \
+        biases[item] = 0.0f;                                                                       \
+        for (uint i = 0; i < 4; i++)                                                               \
+            totals[i][item] = 0.0f;                                                                \
         for (uint base = 0; base < end; base += TABLE) {                                           \
-            look_up(&table, schedule, schedule_groups, last, base, end, source, source_rows,       \
-                    weights, weights_rows, weights_type, experts_a_token);                         \
+            look_up(&table, schedule, schedule_groups, last, height, base, end, source,            \
+                    source_rows, weights, weights_rows, weights_type, experts_a_token);            \
             for (uint t = 0; t < min((uint)TABLE, end - base); t++) {                              \
                 const uint e = table.group[t];                                                     \
                 const linear_t a = GROUPED_EXPERT(e);                                              \
                 const block_t block[1] = {                                                         \
                     {data, scales, zeros, (e - first) * n + n0, 1, (e - first) * n + n - 1}};      \
-                const int row = table.row[t * 8 + own];                                            \
+                const int row = table.row[t * 8 + unit.lane / 4];                                  \
                 const ulong x_row = row_begin(x_rows, (ulong)max(row, 0));                         \
                 const bool is_row = row >= 0;                                                      \
                 float sum[MAX_TILES][MAX_PARTS][4];                                                \
-                stream(a, unit, block, share, &x_row, &is_row, 1, 1, gathered, sum);               \
+                stream(a, unit, block, &x_row, &is_row, 1, 1, kind, sum);                          \
                 FRAGMENT_UNROLL                                                                    \
                 for (uint i = 0; i < 4; i++) {                                                     \
-                    const uint at = t * 8 + mma_column(unit, i) % share.rows;                      \
+                    const uint at = t * 8 + mma_column(unit, i);                                   \
                     if (table.row[at] >= 0)                                                        \
-                        total[i] += table.weight[at] * sum[0][0][i];                               \
+                        totals[i][item] += table.weight[at] * sum[0][0][i];                        \
                 }                                                                                  \
-                if (bias_type && live && table.row[t * 8 + token] >= 0)                            \
-                    of_biases += table.weight[t * 8 + token] *                                     \
-                                 bias_of(bias, bias_type, bias_rows, e, n0 + j);                   \
             }                                                                                      \
+            if (bias_type)                                                                         \
+                add_biases(biases, &table, min((uint)TABLE, end - base), bias, bias_type,          \
+                           bias_rows, min(n0 + item % 16, n - 1));                                 \
         }                                                                                          \
+        const float total[4] = {totals[0][item], totals[1][item], totals[2][item],                 \
+                                totals[3][item]};                                                  \
         put_sums(unit, sums, 1, 0, total);                                                         \
         barrier(CLK_LOCAL_MEM_FENCE);                                                              \
-        if (live) {                                                                                \
-            float v = of_biases;                                                                   \
+        const uint j = item % 16, token = item / 16;                                               \
+        if (token < tokens && n0 + j < n) {                                                        \
+            float v = biases[item];                                                                \
             if (residual) {                                                                        \
                 const float r =                                                                    \
                     residual[row_begin(residual_rows, token) + (n0 + j) * residual_rows.inner];    \
                 v += residual_logit ? r / (1.0f + exp(-residual_logit[token])) : r;                \
             }                                                                                      \
             store_any(y, y_type, row_begin(y_rows, token) + (n0 + j) * y_rows.inner,               \
-                      v + total_of(sums, share, 1, j, token));                                     \
+                      v + total_of(sums, 1, j, token));                                            \
         }                                                                                          \
     }
 
-PLAIN(grouped_stream, false)
-PLAIN(grouped_stream_gathered, true)
-GATED(grouped_stream_gated, false)
-GATED(grouped_stream_gated_gathered, true)
-COMBINE(grouped_stream_combine, false)
-COMBINE(grouped_stream_combine_gathered, true)
+LINEAR(grouped_stream_8, RESIDENT(3), 8, PLAIN)
+LINEAR(grouped_stream_16, RESIDENT(2), 16, PLAIN)
+LINEAR(grouped_stream_gathered, RESIDENT(2), 16, GATHERED)
+GATED(grouped_stream_gated_8, RESIDENT(3), 8, PLAIN)
+GATED(grouped_stream_gated_16, RESIDENT(2), 16, PLAIN)
+GATED(grouped_stream_gated_gathered, RESIDENT(2), 16, GATHERED)
+#if W_IS_CODES && SPAN == 1
+COMBINE(grouped_stream_combine, RESIDENT(2), PLAIN)
+#else
+COMBINE(grouped_stream_combine, RESIDENT(3), PLAIN)
+#endif
+COMBINE(grouped_stream_combine_gathered, RESIDENT(2), GATHERED)
+#if W_IS_CODES
+LINEAR(grouped_stream_8_affine, RESIDENT(2), 8, AFFINE)
+LINEAR(grouped_stream_16_affine, RESIDENT(2), 16, AFFINE)
+GATED(grouped_stream_gated_8_affine, RESIDENT(2), 8, AFFINE)
+GATED(grouped_stream_gated_16_affine, RESIDENT(2), 16, AFFINE)
+COMBINE(grouped_stream_combine_affine, RESIDENT(2), AFFINE)
+#endif

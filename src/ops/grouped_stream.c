@@ -6,17 +6,20 @@
 #include "ops/grouped.h"
 #include "ops/linear.h"
 
-#define HEIGHT          16u /* rows of a tile */
+#define LOW             8u  /* rows of a tile, */
+#define HIGH            16u /* and where experts have more */
 #define COLUMNS         32u /* of a work-group; of gated pairs, and where it adds up, */
 #define COLUMNS_PAIRED  16u
 #define COLUMNS_COMBINE 16u
 #define WARPS           8u
 #define ITEMS           (WARPS * 32u)
-/* The sums of eight rows of x; the table of rows and, emulated, a warp's scratch. */
-#define LOCAL_BYTES    (WARPS * 8u * 36u * 4u + 3072u)
+/* What the kernels take at most; emulated, the warps' scratch too. */
+#define LOCAL_BYTES    (13u << 10)
 #define EMULATOR_BYTES (WARPS * (5u << 10))
 /* Rows an expert, on average, up to which these kernels are taken. */
 #define MANY_ROWS 64u
+/* And up to which tiles are low: few experts have more rows than one of those. */
+#define FEW_ROWS  4u
 #define MAX_DEPTH ((uint64_t)1 << 20)
 
 static bool is_codes(const llmk_weights *w)
@@ -77,40 +80,53 @@ static bool emulated_suits(uint64_t rows, uint64_t experts, llmk_reason *why)
 
 static uint32_t height(uint64_t rows, uint64_t experts, bool few)
 {
-    (void)rows, (void)experts, (void)few;
-    return HEIGHT;
+    return few || rows <= FEW_ROWS * experts ? LOW : HIGH;
 }
 
+enum { STAGE_LINEAR, STAGE_GATED, STAGE_COMBINE };
+
 static llmk_kernel open_kernel(llmk_launch *launch, const grouped_problem *p, const char *unit,
-                               const char *const kernels[2])
+                               int stage)
 {
+    enum { LOW_TILES, LOW_AFFINE, HIGH_TILES, HIGH_AFFINE, GATHERED };
+    static const char *const kernels[][GATHERED + 1] = {
+        [STAGE_LINEAR] = {"grouped_stream_8", "grouped_stream_8_affine", "grouped_stream_16",
+                          "grouped_stream_16_affine", "grouped_stream_gathered"},
+        [STAGE_GATED] = {"grouped_stream_gated_8", "grouped_stream_gated_8_affine",
+                         "grouped_stream_gated_16", "grouped_stream_gated_16_affine",
+                         "grouped_stream_gated_gathered"},
+        [STAGE_COMBINE] = {"grouped_stream_combine", "grouped_stream_combine_affine",
+                           "grouped_stream_combine", "grouped_stream_combine_affine",
+                           "grouped_stream_combine_gathered"}};
     const llmk_weights *w = p->weights;
+    const bool narrow = w->scale_kind == LLMK_SCALE_F16 || w->scale_kind == LLMK_SCALE_BF16;
+    const bool affine = is_codes(w) && w->groups > 1 && !narrow;
+    const int kind = llmk_linear_gathers(w, &p->x) ? GATHERED
+                     : p->height == LOW            ? LOW_TILES + affine
+                                                   : HIGH_TILES + affine;
     char typed[32], defines[96];
     llmk_linear_defines(p->x.dtype, w->layout, typed);
     llmk_join(defines, sizeof defines, typed, is_codes(w) ? " -DSPAN=" : "",
               is_codes(w) ? llmk_digits(llmk_linear_span(w)) : "", " -DFRAGMENT_MMA", unit, NULL);
     return llmk_kernel_open(launch, "grouped_linear/grouped_stream.cl", defines,
-                            kernels[llmk_linear_gathers(w, &p->x)]);
+                            kernels[stage][kind]);
 }
 
 static llmk_status launch_stream(llmk_launch *launch, const grouped_problem *p, const char *unit)
 {
-    static const char *const kernels[2][2] = {
-        {"grouped_stream", "grouped_stream_gathered"},
-        {"grouped_stream_gated", "grouped_stream_gated_gathered"}};
     const bool gated = p->gate != NULL;
     const uint32_t columns = gated ? COLUMNS_PAIRED : COLUMNS;
+    const size_t blocks = (llmk_grouped_outputs(p) + columns - 1) / columns;
     for (size_t i = 0; i < p->weights->segment_count; i++) {
         const llmk_segment *s = &p->weights->segments[i];
-        llmk_kernel k = open_kernel(launch, p, unit, kernels[gated]);
+        llmk_kernel k = open_kernel(launch, p, unit, gated ? STAGE_GATED : STAGE_LINEAR);
         llmk_grouped_arg(&k, p, s);
         if (gated)
             llmk_grouped_arg_gate(&k, p->gate, &p->gate->up->segments[i]);
-        LLMK_TRY(
-            llmk_kernel_enqueue(&k,
-                                (size_t[]){(size_t)llmk_grouped_most_tiles(p, s),
-                                           (llmk_grouped_outputs(p) + columns - 1) / columns, 1},
-                                (size_t[]){ITEMS, 1, 1}));
+        llmk_arg_u32(&k, p->height);
+        LLMK_TRY(llmk_kernel_enqueue(&k,
+                                     (size_t[]){(size_t)llmk_grouped_most_tiles(p, s), blocks, 1},
+                                     (size_t[]){ITEMS, 1, 1}));
     }
     return LLMK_OK;
 }
@@ -118,14 +134,12 @@ static llmk_status launch_stream(llmk_launch *launch, const grouped_problem *p, 
 static llmk_status combine_stream(llmk_launch *launch, const grouped_problem *p,
                                   const grouped_combine *combine, const char *unit)
 {
-    static const char *const kernels[] = {"grouped_stream_combine",
-                                          "grouped_stream_combine_gathered"};
-    llmk_kernel k = open_kernel(launch, p, unit, kernels);
+    const size_t blocks = (size_t)((p->weights->n + COLUMNS_COMBINE - 1) / COLUMNS_COMBINE);
+    llmk_kernel k = open_kernel(launch, p, unit, STAGE_COMBINE);
     llmk_grouped_arg(&k, p, &p->weights->segments[0]);
     llmk_grouped_arg_combine(&k, p, combine);
-    return llmk_kernel_enqueue(
-        &k, (size_t[]){(size_t)((p->weights->n + COLUMNS_COMBINE - 1) / COLUMNS_COMBINE), 1, 1},
-        (size_t[]){ITEMS, 1, 1});
+    llmk_arg_u32(&k, p->height);
+    return llmk_kernel_enqueue(&k, (size_t[]){blocks, 1, 1}, (size_t[]){ITEMS, 1, 1});
 }
 
 static llmk_status nv_launch(llmk_launch *launch, const grouped_problem *p)
