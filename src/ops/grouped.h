@@ -27,8 +27,7 @@ typedef struct grouped_problem {
     uint64_t rows;   /* of all groups */
     uint32_t fan;    /* row r has row source[r] / fan of x */
     const grouped_gate *gate; /* or NULL */
-    cl_mem
-        gathered; /* scratch: x's rows in the order of the groups, in llmk_grouped_pitch; or NULL */
+    cl_mem gathered;          /* scratch: x's rows in the order of the groups; or NULL */
 } grouped_problem;
 
 /* What is added up where the down product combines: y[t] of weights and residual. */
@@ -39,12 +38,6 @@ typedef struct grouped_combine {
 
 /* Tokens of which the down product also adds up the experts' rows, at most. */
 #define LLMK_GROUPED_FEW_TOKENS 8u
-
-/* Elements from a gathered row of k to the next: rows begin on 16-byte boundaries. */
-static inline uint64_t llmk_grouped_pitch(uint64_t k)
-{
-    return (k + 7) / 8 * 8;
-}
 
 /* Whether x's rows may have to be gathered: of such weights, on this device (grouped_nv90.c). */
 bool llmk_grouped_may_gather(llmk_context *ctx, const llmk_weights *w, llmk_dtype x);

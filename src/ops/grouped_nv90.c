@@ -43,8 +43,8 @@ static bool supports(llmk_context *ctx, const grouped_problem *p, llmk_reason *w
         return false;
     if (!is_half(w, p->x.dtype))
         return llmk_no(why, "for f16 or bf16 x and weights of the same type");
-    if (w->k == 0 || w->k > MAX_K)
-        return llmk_no(why, "k is %llu: for 1 ... %llu", (unsigned long long)w->k,
+    if (w->k == 0 || w->k % 8 || w->k > MAX_K)
+        return llmk_no(why, "k is %llu: for multiples of 8 up to %llu", (unsigned long long)w->k,
                        (unsigned long long)MAX_K);
     if (llmk_grouped_outputs(p) % BLOCK)
         return llmk_no(why, "for multiples of %u outputs", BLOCK);
@@ -78,13 +78,10 @@ static uint32_t height(uint64_t rows, uint64_t experts, bool few)
 /* The rows of x, each as often as it has experts, in the order of the groups. */
 static llmk_status gather(llmk_launch *launch, const grouped_problem *p, grouped_problem *out)
 {
-    const uint64_t k = p->weights->k, pitch = llmk_grouped_pitch(k);
     *out = *p;
     if (!p->source.present)
         return LLMK_OK;
-    out->x = llmk_moe_view(p->gathered, p->x.dtype, p->rows, k);
-    out->x.rows.s0 = pitch;
-    out->x.align = 16;
+    out->x = llmk_moe_view(p->gathered, p->x.dtype, p->rows, p->weights->k);
     out->source = (llmk_view){0};
     return llmk_moe_launch_gather(launch, &p->x, &p->source, p->fan, &out->x, false);
 }

@@ -267,8 +267,7 @@ static llmk_status allocate_all(llmk_moe_plan *p)
     LLMK_TRY(allocate(p, "h", pairs, p->gated.outputs, inner, &p->hidden_rows));
     LLMK_TRY(allocate(p, "the experts' outputs", pairs, p->hidden, 4, &p->rows));
     if (llmk_grouped_may_gather(p->ctx, p->gate_weights, p->x_dtype))
-        LLMK_TRY(allocate(p, "the experts' rows of x", pairs, llmk_grouped_pitch(p->hidden), 2,
-                          &p->gathered));
+        LLMK_TRY(allocate(p, "the experts' rows of x", pairs, p->hidden, 2, &p->gathered));
     if (p->has_shared) {
         LLMK_TRY(
             allocate(p, "the shared h", tokens, p->shared_gated.outputs, inner, &p->shared_hidden));
