@@ -146,7 +146,7 @@ struct llmk_context {
     bool is_trial;
     /* Results of the probes: -1 not probed yet. */
     atomic_int subgroup_size, fp16, inline_ptx;
-    atomic_int wgmma; /* llmk_linear_nv90_supports: whether there are images; -1 not looked yet */
+    atomic_int wgmma; /* llmk_linear_has_wgmma: whether there are images; -1 not looked yet */
     llmk_times times;
     pthread_mutex_t profiler_lock;
     llmk_profile_callback profiler;

@@ -43,6 +43,9 @@ llmk_status llmk_linear_run(llmk_launch *launch, const linear_problem *p, const 
 /* Whether the call takes a variant that is for some numbers of rows only. */
 bool llmk_linear_may_vary(const linear_problem *p, llmk_reason *why);
 
+/* Whether this is a device for the kernels on wgmma, and their images are there. */
+bool llmk_linear_has_wgmma(llmk_context *ctx, llmk_reason *why);
+
 /* Whether the weights are f16 or bf16, and x too. */
 bool llmk_linear_is_half(const linear_problem *p, llmk_reason *why);
 

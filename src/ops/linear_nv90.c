@@ -28,6 +28,10 @@ static bool has_images(llmk_context *ctx, llmk_reason *why)
         {PACKED_NAME, "-DX=bf16 -DW=u4_nv -DGROUPED=1"},
         {PACKED_NAME, "-DX=bf16 -DW=s8_nv -DGROUPED=0"},
         {PACKED_NAME, "-DX=bf16 -DW=s8_nv -DGROUPED=1"},
+        {"grouped_linear/grouped_wgmma.cl", "-DX=f16"},
+        {"grouped_linear/grouped_wgmma.cl", "-DX=bf16"},
+        {"grouped_linear/grouped_wgmma_rows.cl", "-DX=f16"},
+        {"grouped_linear/grouped_wgmma_rows.cl", "-DX=bf16"},
     };
     int known = atomic_load(&ctx->wgmma);
     if (known < 0) {
@@ -45,6 +49,11 @@ static bool is_hopper(const llmk_context *ctx, llmk_reason *why)
 {
     return (ctx->caps.vendor == LLMK_VENDOR_NVIDIA && ctx->caps.compute_capability == 90) ||
            llmk_no(why, "for NVIDIA GPUs of compute capability 9.0");
+}
+
+bool llmk_linear_has_wgmma(llmk_context *ctx, llmk_reason *why)
+{
+    return is_hopper(ctx, why) && has_images(ctx, why);
 }
 
 static bool has_k(uint64_t k, llmk_reason *why)

@@ -328,10 +328,9 @@ uint64_t llmk_linear_trial_depth(const llmk_weights *like)
 }
 
 llmk_status llmk_linear_trial_weights(llmk_trial *t, const llmk_weights *like, uint64_t experts,
-                                      uint64_t n, double **w, llmk_weights **out)
+                                      uint64_t n, uint64_t k, double **w, llmk_weights **out)
 {
     const recipe r = recipe_of(like);
-    const uint64_t k = llmk_linear_trial_depth(like);
     *w = llmk_trial_doubles(t, experts * n * k);
     if (!*w)
         return t->status;

@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 typedef struct problem {
     const llmk_moe_plan *plan;
@@ -148,6 +149,7 @@ static void problems_of(const problem *p, const moe_dispatch *dispatch, grouped_
         .rows = pairs,
         .fan = plan->k,
         .gate = &plan->gated,
+        .gathered = plan->gathered,
     };
     out[0] = g;
     g.x = g.y;
@@ -278,9 +280,28 @@ static bool supports(llmk_context *ctx, const grouped_products *products, const 
 LLMK_GROUPED_VARIANTS(FUNCTIONS)
 static const llmk_variant variants[] = {LLMK_GROUPED_VARIANTS(ROW)};
 
+const grouped_products *llmk_moe_products(const llmk_moe_plan *plan, uint64_t tokens)
+{
+#define PRODUCTS(name, id) &llmk_grouped_##id,
+    static const grouped_products *const all[] = {LLMK_GROUPED_VARIANTS(PRODUCTS)};
+    const problem p = {.plan = plan,
+                       .x = llmk_moe_view(NULL, plan->x_dtype, tokens, plan->hidden),
+                       .y = llmk_moe_view(NULL, plan->x_dtype, tokens, plan->hidden)};
+    llmk_reason why;
+    for (size_t i = 0; i < LLMK_COUNT(all); i++)
+        if (llmk_variant_is_forced(plan->ctx, "moe_forward", variants[i].name))
+            return all[i];
+    for (size_t i = 0; i < LLMK_COUNT(all); i++)
+        if (variants[i].supports(plan->ctx, &p, &why))
+            return all[i];
+    return &llmk_grouped_ref;
+}
+
 /* ---- Self-test ---- */
 
 enum { EXPERTS = 4, CHOSEN = 2, FEW = 5, MANY = 40 };
+/* Of the kernels on wgmma, whose tiles are 128 rows x 256 x 64. */
+enum { EVEN_HIDDEN = 160, EVEN_OUTPUTS = 96, EVEN_MANY = 200, EVEN_MOST = 600 };
 
 static double activated(const grouped_gate *g, double gate, double up)
 {
@@ -385,15 +406,19 @@ static llmk_status self_test(llmk_trial *t, const void *problem_)
     llmk_moe_plan *plan = NULL;
     double *wg = NULL, *wu = NULL, *wd = NULL;
     const float *router = NULL;
-    const uint64_t hidden = llmk_linear_trial_depth(like->gate_weights);
-    const uint64_t outputs = llmk_linear_trial_depth(like->down_weights);
+    const bool even = !strcmp(t->variant->name, "nv90");
+    const uint64_t hidden = even ? EVEN_HIDDEN : llmk_linear_trial_depth(like->gate_weights);
+    const uint64_t outputs = even ? EVEN_OUTPUTS : llmk_linear_trial_depth(like->down_weights);
+    const uint64_t many = even ? EVEN_MANY : MANY, most = even ? EVEN_MOST : MANY;
     llmk_moe_desc d = LLMK_INIT(llmk_moe_desc);
-    llmk_status status = llmk_linear_trial_weights(t, like->gate_weights, EXPERTS,
-                                                   split ? outputs : 2 * outputs, &wg, &gate);
+    llmk_status status = llmk_linear_trial_weights(
+        t, like->gate_weights, EXPERTS, split ? outputs : 2 * outputs, hidden, &wg, &gate);
     if (status == LLMK_OK && split)
-        status = llmk_linear_trial_weights(t, like->gate_weights, EXPERTS, outputs, &wu, &up);
+        status =
+            llmk_linear_trial_weights(t, like->gate_weights, EXPERTS, outputs, hidden, &wu, &up);
     if (status == LLMK_OK)
-        status = llmk_linear_trial_weights(t, like->down_weights, EXPERTS, hidden, &wd, &down);
+        status =
+            llmk_linear_trial_weights(t, like->down_weights, EXPERTS, hidden, outputs, &wd, &down);
     if (status == LLMK_OK) {
         const bool clamped = like->gated.activation == LLMK_SWIGLU_CLAMPED;
         d.x_dtype = like->x_dtype;
@@ -413,12 +438,14 @@ static llmk_status self_test(llmk_trial *t, const void *problem_)
         status = t->status;
     }
     if (status == LLMK_OK)
-        status = llmk_moe_plan_create(t->ctx, &d, MANY, &plan);
+        status = llmk_moe_plan_create(t->ctx, &d, most, &plan);
     const layer l = {wg, wu, wd, hidden, outputs};
     if (status == LLMK_OK)
         status = try_tokens(t, plan, &l, router, p->y.dtype, FEW);
     if (status == LLMK_OK)
-        status = try_tokens(t, plan, &l, router, p->y.dtype, MANY);
+        status = try_tokens(t, plan, &l, router, p->y.dtype, many);
+    if (status == LLMK_OK && most > many)
+        status = try_tokens(t, plan, &l, router, p->y.dtype, most);
     llmk_moe_plan_free(plan);
     llmk_weights_free(gate);
     llmk_weights_free(up);

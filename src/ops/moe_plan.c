@@ -266,6 +266,8 @@ static llmk_status allocate_all(llmk_moe_plan *p)
                       &p->sort));
     LLMK_TRY(allocate(p, "h", pairs, p->gated.outputs, inner, &p->hidden_rows));
     LLMK_TRY(allocate(p, "the experts' outputs", pairs, p->hidden, 4, &p->rows));
+    if (llmk_grouped_may_gather(p->ctx, p->gate_weights, p->x_dtype))
+        LLMK_TRY(allocate(p, "the experts' rows of x", pairs, p->hidden, 2, &p->gathered));
     if (p->has_shared) {
         LLMK_TRY(
             allocate(p, "the shared h", tokens, p->shared_gated.outputs, inner, &p->shared_hidden));
@@ -331,7 +333,8 @@ moe_steps llmk_moe_steps(const llmk_moe_plan *p, uint64_t tokens, bool given,
     s.combine = products->combine && few && down == 1;
     /* Logits, choice and dispatch. */
     s.kernels = given ? 1 : s.select_dispatch ? 2 : 3;
-    s.kernels += (uint32_t)p->gate_weights->segment_count + (s.combine ? 1 : down + 1);
+    s.kernels +=
+        products->gathers + (uint32_t)p->gate_weights->segment_count + (s.combine ? 1 : down + 1);
     if (p->has_shared)
         s.kernels += p->shared_router.present ? 3 : 2;
     return s;
@@ -341,8 +344,5 @@ uint32_t llmk_moe_plan_kernels(const llmk_moe_plan *plan, uint64_t tokens)
 {
     if (!plan || tokens == 0)
         return 0;
-    const bool ref = llmk_variant_is_forced(plan->ctx, "moe_forward", "ref");
-    return llmk_moe_steps(plan, tokens, !plan->routes,
-                          ref ? &llmk_grouped_ref : &llmk_grouped_portable)
-        .kernels;
+    return llmk_moe_steps(plan, tokens, !plan->routes, llmk_moe_products(plan, tokens)).kernels;
 }
