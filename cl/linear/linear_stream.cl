@@ -9,6 +9,7 @@
 //                           each work-group reads again, two)
 //     -DSPAN=1 | 2 | 4      times 32 weights along K have one scale: groups are multiples of that;
 //                           0: a row has one scale
+//     -DGATED               with TILES=2: a block of gate and one of up, and their activation
 //
 // The order of a sum depends on WARPS and SPAN alone, not on how many rows of x go together.
 #define FRAGMENT_TYPE X
@@ -179,12 +180,15 @@ LINEAR_INLINE void multiply(fragment_unit unit, tile_t *t, const bool minimums, 
 }
 
 // A work-group's outputs: `tiles` blocks of 16 rows of W by 8 `parts` rows of x. Beyond N the last
-// block is computed again, beyond M from an x of 0, and neither is stored.
+// block is computed again, beyond M from an x of 0, and neither is stored. gate: 0, or two tiles are
+// one block of outputs.
 LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sums, const ulong m0,
-                          const uint tiles, const uint parts, const bool plain, const bool gathered)
+                          const uint tiles, const uint parts, const bool plain, const bool gathered,
+                          const gate_t *gate)
 {
     const uint g = unit.lane / 4, q = unit.lane % 4;
-    const uint first_block = (uint)get_group_id(0) * tiles, last_block = (a.n - 1) / 16;
+    const uint first_block = (uint)get_group_id(0) * (gate ? 1 : tiles);
+    const uint last_block = ((gate ? gate->outputs : a.n) - 1) / 16;
     tile_t t[MAX_TILES];
     ulong x_row[MAX_PARTS];
     bool is_row[MAX_PARTS];
@@ -198,7 +202,10 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
     const groups_t groups = groups_of(a, plain);
     FRAGMENT_UNROLL
     for (uint n = 0; n < tiles; n++) {
-        find_tile(a, &t[n], groups, min(first_block + n, last_block), unit.lane);
+        if (gate && n == 1)
+            find_tile(up_of(a, *gate), &t[n], groups, first_block + gate->up_first / 16, unit.lane);
+        else
+            find_tile(a, &t[n], groups, min(first_block + n, last_block), unit.lane);
         clear(t[n].sum, parts);
         clear(t[n].total, parts);
     }
@@ -243,15 +250,25 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
         FRAGMENT_UNROLL
         for (uint n = 0; n < tiles; n++)
             put_sums(unit, sums, tiles, n, WHOLE ? t[n].sum[p] : t[n].total[p]);
-        finish_part(a, sums, tiles, first_block, m0 + p * 8, WHOLE);
+        if (gate)
+            finish_gated_part(a, *gate, sums, first_block, m0 + p * 8, WHOLE);
+        else
+            finish_part(a, sums, tiles, first_block, m0 + p * 8, WHOLE);
     }
 }
 
 // Registers are bounded such that as many work-groups run on a compute unit as hide the loads.
 #if WARPS == 8 && (SPAN == 0 || SPAN == 4)
 #define PLAIN_8 RESIDENT(3)
-#else
+#elif WARPS == 8 || TILES == 1
 #define PLAIN_8 RESIDENT(2)
+#else
+#define PLAIN_8 RESIDENT(1)
+#endif
+#if WARPS == 8 || TILES == 1
+#define AFFINE_8 RESIDENT(2)
+#else
+#define AFFINE_8 RESIDENT(1)
 #endif
 #if WARPS == 8
 #define PLAIN_16 RESIDENT(2)
@@ -264,19 +281,30 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
 #define AFFINE_16 RESIDENT(1)
 #endif
 
+#ifdef GATED
+#define STREAM_PARAMETERS LINEAR_PARAMETERS, GATE_PARAMETERS
+#define STREAM_GATE                                                                                \
+    const gate_t pair = GATE_ARGUMENTS;                                                            \
+    const gate_t *gate = &pair
+#else
+#define STREAM_PARAMETERS LINEAR_PARAMETERS
+#define STREAM_GATE       const gate_t *gate = 0
+#endif
+
 #define STREAM(name, bound, tiles, parts, plain, gathered)                                         \
-    kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) bound void name(LINEAR_PARAMETERS)   \
+    kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) bound void name(STREAM_PARAMETERS)   \
     {                                                                                              \
         local float sums[WARPS * 8 * SUM_PITCH(tiles)];                                            \
         FRAGMENT_UNIT(unit, WARPS);                                                                \
         const linear_t a = LINEAR_ARGUMENTS;                                                       \
-        stream(a, unit, sums, m_first, tiles, parts, plain, gathered);                             \
+        STREAM_GATE;                                                                               \
+        stream(a, unit, sums, m_first, tiles, parts, plain, gathered, gate);                       \
     }
 
 // By rows of x, eight or sixteen.
 STREAM(linear_stream_8, PLAIN_8, TILES, 1, true, false)
 STREAM(linear_stream_16, PLAIN_16, 2, 2, true, false)
-STREAM(linear_stream_8_affine, RESIDENT(2), TILES, 1, false, false)
+STREAM(linear_stream_8_affine, AFFINE_8, TILES, 1, false, false)
 STREAM(linear_stream_16_affine, AFFINE_16, TILES, 2, false, false)
-STREAM(linear_stream_8_gathered, RESIDENT(2), TILES, 1, false, true)
+STREAM(linear_stream_8_gathered, AFFINE_8, TILES, 1, false, true)
 STREAM(linear_stream_16_gathered, AFFINE_16, TILES, 2, false, true)

@@ -431,7 +431,8 @@ typedef enum llmk_op {
     LLMK_OP_MOE_PERMUTE = 9,
     LLMK_OP_MOE_UNPERMUTE = 10,
     LLMK_OP_GROUPED_LINEAR = 11,
-    LLMK_OP_MOE_FORWARD = 12
+    LLMK_OP_MOE_FORWARD = 12,
+    LLMK_OP_GATED_LINEAR = 13
 } llmk_op;
 
 /* "rmsnorm"; NULL for unknown values. The values from 1 up to the first NULL are all operators. */
@@ -823,6 +824,44 @@ typedef struct llmk_linear_args {
 /* Errors: as llmk_rmsnorm. */
 LLMK_API llmk_status llmk_linear(llmk_context *ctx, cl_command_queue queue,
                                  const llmk_linear_args *args, const llmk_events *events);
+
+/* Gate and up of an MLP block in one call:
+ *
+ *     y[m, n] = activation(x[m] . Wg[n] + gate_bias[n]) * (x[m] . Wu[n] + up_bias[n])
+ *             + residual[m, n]
+ *
+ * in f32, rounded once, to y's dtype. NaN and infinities as in llmk_gated_activation.
+ *
+ * The weights are two objects (LLMK_GATE_SPLIT) or the halves, or the even and odd rows, of one;
+ * biases are arranged as they are. Some kernels compute both products and the activation at once:
+ * of few rows of x in the layouts of NVIDIA's matrix unit, and others that any device has. They
+ * want gate and up in one format with the same groups and the same g_idx. Given a workspace, what
+ * remains is done by the kernels of llmk_linear, twice, and one for the activation, which is faster
+ * than those that any device has and takes any pair of weights. */
+typedef struct llmk_gated_linear_args {
+    size_t struct_size;
+    llmk_activation activation; /* one of LLMK_SILU ... LLMK_SWIGLU_CLAMPED */
+    llmk_gate_layout layout;    /* of weights and biases */
+    llmk_tensor x;              /* [..., K], f32, f16 or bf16 */
+    const llmk_weights *gate_weights; /* [N, K], or [2N, K] where packed or interleaved */
+    const llmk_weights *up_weights;   /* [N, K]; split only; else NULL */
+    llmk_tensor gate_bias; /* [N] ([2N] where packed or interleaved), any of the three; absent: 0 */
+    llmk_tensor up_bias;   /* [N]; split only; absent: 0 */
+    llmk_tensor residual;  /* [..., N], any of the three; absent: 0 */
+    llmk_tensor y;         /* out: [..., N], any of the three. In place over residual allowed */
+    float limit, alpha;    /* as in llmk_gated_activation_args */
+    llmk_workspace *workspace; /* llmk_gated_linear_workspace_size() bytes; or NULL */
+    uint32_t flags;            /* LLMK_LINEAR_BATCH_INVARIANT */
+} llmk_gated_linear_args;
+
+/* Bytes of workspace that the call can use: 8 M N, at most about 64 MiB. */
+LLMK_API llmk_status llmk_gated_linear_workspace_size(llmk_context *ctx,
+                                                      const llmk_gated_linear_args *args,
+                                                      uint64_t *bytes);
+/* Errors: as llmk_rmsnorm, and LLMK_BUSY. */
+LLMK_API llmk_status llmk_gated_linear(llmk_context *ctx, cl_command_queue queue,
+                                       const llmk_gated_linear_args *args,
+                                       const llmk_events *events);
 
 /* ------------------------------------------------------------------------------------------------
  * Mixture of experts: routing

@@ -89,6 +89,28 @@ uint32_t llmk_linear_shift(uint32_t v)
     return shift;
 }
 
+/* Of a segment. Weights that hold gate and up together lie in one. */
+static uint64_t outputs_of(const linear_problem *p, const llmk_segment *segment)
+{
+    return p->gate && p->gate->up == p->weights ? p->gate->outputs : segment->rows;
+}
+
+/* The arguments in the order of GATE_PARAMETERS. */
+static void arg_gate(llmk_kernel *k, const linear_gate *g, const llmk_segment *up, uint64_t outputs)
+{
+    llmk_arg_buffer(k, up->data);
+    llmk_arg_buffer(k, up->scales);
+    llmk_arg_buffer(k, up->zeros);
+    llmk_arg_u32(k, (uint32_t)outputs);
+    llmk_arg_u32(k, g->step);
+    llmk_arg_u32(k, g->up_first);
+    llmk_arg_view(k, &g->up_bias);
+    llmk_arg_u32(k, g->up_bias.dtype);
+    llmk_arg_u32(k, g->activation);
+    llmk_arg_f32(k, g->limit);
+    llmk_arg_f32(k, g->alpha);
+}
+
 /* The arguments in the order of LINEAR_PARAMETERS. */
 static llmk_status enqueue(llmk_launch *launch, const linear_problem *p, const linear_recipe *r,
                            const llmk_segment *segment, uint64_t first_row, uint64_t rows)
@@ -119,9 +141,12 @@ static llmk_status enqueue(llmk_launch *launch, const linear_problem *p, const l
     llmk_arg_u32(&k, p->residual.dtype);
     llmk_arg_view(&k, &p->y);
     llmk_arg_u32(&k, p->y.dtype);
+    const uint64_t outputs = outputs_of(p, segment);
+    if (p->gate)
+        arg_gate(&k, p->gate, &p->gate->up->segments[segment - w->segments], outputs);
     if (r->has_last)
         llmk_arg_u32(&k, r->last);
-    size_t groups[3] = {(size_t)((segment->rows + r->columns - 1) / r->columns),
+    size_t groups[3] = {(size_t)((outputs + r->columns - 1) / r->columns),
                         (size_t)((rows + r->rows - 1) / r->rows), 1};
     if (r->groups) {
         groups[0] = r->groups;
@@ -164,6 +189,21 @@ const char *llmk_linear_defines(llmk_dtype x, llmk_layout layout, char text[32])
 static const char *typed_defines(const linear_problem *p, char text[32])
 {
     return llmk_linear_defines(p->x.dtype, p->weights->layout, text);
+}
+
+bool llmk_linear_goes_with(const llmk_weights *gate, const llmk_weights *up, llmk_reason *why)
+{
+    if (gate->layout != up->layout || gate->scale_kind != up->scale_kind ||
+        gate->zero != up->zero || gate->has_zeros != up->has_zeros ||
+        gate->group_size != up->group_size || gate->groups != up->groups ||
+        gate->segment_count != up->segment_count)
+        return llmk_no(why, "another format, other groups or other buffers than the gate's");
+    if (gate->order_hash != up->order_hash)
+        return llmk_no(why, "another g_idx than the gate's: make one packed object of both");
+    for (size_t i = 0; i < gate->segment_count; i++)
+        if (gate->segments[i].rows != up->segments[i].rows)
+            return llmk_no(why, "other buffers than the gate's");
+    return true;
 }
 
 /* ---- Variants ---- */

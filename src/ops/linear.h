@@ -5,10 +5,22 @@
 #include "core/weights.h"
 #include "ops/operator.h"
 
+/* The other half of a gated pair of products: output f is made of rows f * step of the weights and
+ * up_first + f * step of up's. */
+typedef struct linear_gate {
+    const llmk_weights *up; /* the gate's own where both are in one object */
+    uint64_t outputs;
+    uint32_t step, up_first;
+    llmk_view up_bias;
+    llmk_activation activation;
+    float limit, alpha;
+} linear_gate;
+
 typedef struct linear_problem {
     const llmk_weights *weights;
     llmk_view x, bias, residual, y;
-    bool batch_invariant; /* only variants that sum alike for every number of rows */
+    bool batch_invariant;    /* only variants that sum alike for every number of rows */
+    const linear_gate *gate; /* llmk_gated_linear; else NULL */
 } linear_problem;
 
 /* A kernel, the block of outputs that a work-group computes, and its items. */
@@ -34,6 +46,10 @@ uint32_t llmk_linear_shift(uint32_t v);
 llmk_status llmk_linear_run_segment(llmk_launch *launch, const linear_problem *p,
                                     const linear_recipe *r, const llmk_segment *segment);
 llmk_status llmk_linear_run(llmk_launch *launch, const linear_problem *p, const linear_recipe *r);
+
+/* Whether one kernel can compute both of a gated pair: it sees one of them and the other's buffers.
+ * `why`: what `up` has that the gate's weights have not. */
+bool llmk_linear_goes_with(const llmk_weights *gate, const llmk_weights *up, llmk_reason *why);
 
 /* Whether the call takes a variant that is for some numbers of rows only. */
 bool llmk_linear_may_vary(const linear_problem *p, llmk_reason *why);

@@ -22,22 +22,48 @@ typedef struct shape {
 
 static const shape large = {" -DTILES=2 -DWARPS=8", 8, 32, 8 * 8 * 36 * 4};
 static const shape small = {" -DTILES=1 -DWARPS=16", 16, 16, 16 * 8 * 36 * 4};
+static const shape large_gated = {" -DTILES=2 -DWARPS=8", 8, 16, 8 * 8 * 36 * 4};
+static const shape small_gated = {" -DTILES=2 -DWARPS=16", 16, 16, 16 * 8 * 36 * 4};
+
+/* The weights along K that the kernel applies one scale to, in units of 32; 0: a row of W. */
+static uint32_t span_of(const llmk_weights *w)
+{
+    if (w->scale_kind == LLMK_SCALE_F16_MIN)
+        return 1;
+    if (w->groups == 1)
+        return 0;
+    uint32_t span = w->layout == LLMK_LAYOUT_U4_NV ? 4 : 2;
+    while (span > 1 && w->group_size % (32 * span) != 0)
+        span /= 2;
+    return span;
+}
 
 /* Where there are few work-groups for a compute unit, smaller ones with more warps. Depends on the
  * weights and the device alone, so that a row of x gives the same bits whatever its neighbours. */
-static const shape *shape_of(const llmk_context *ctx, const llmk_weights *w)
+static bool is_large(const llmk_context *ctx, const linear_problem *p)
 {
+    const llmk_weights *w = p->weights;
+    const uint64_t rows = p->gate ? 2 * p->gate->outputs : w->n;
     if (ctx->is_trial) /* of few rows of W: either has its turn */
-        return w->groups == 1 ? &large : &small;
-    return (w->n + 31) / 32 >= UINT64_C(2) * ctx->caps.compute_units ? &large : &small;
+        return w->groups == 1;
+    return (rows + 31) / 32 >= UINT64_C(2) * ctx->caps.compute_units;
+}
+
+/* Of a gated pair a work-group takes a block of either; sixteen warps have too few registers for
+ * two blocks with scales of each 32 weights. */
+static const shape *shape_of(const llmk_context *ctx, const linear_problem *p)
+{
+    if (p->gate)
+        return is_large(ctx, p) || span_of(p->weights) == 1 ? &large_gated : &small_gated;
+    return is_large(ctx, p) ? &large : &small;
 }
 
 static const shape large_rows = {" -DWARPS=8", 8, 32, 8 * 8 * 36 * 4};
 static const shape small_rows = {" -DWARPS=16", 16, 32, 16 * 8 * 36 * 4};
 
-static const shape *rows_shape_of(const llmk_context *ctx, const llmk_weights *w)
+static const shape *rows_shape_of(const llmk_context *ctx, const linear_problem *p)
 {
-    return shape_of(ctx, w) == &large ? &large_rows : &small_rows;
+    return is_large(ctx, p) ? &large_rows : &small_rows;
 }
 
 static bool fits(const llmk_context *ctx, const linear_problem *p, const shape *s,
@@ -58,20 +84,31 @@ static bool fits(const llmk_context *ctx, const linear_problem *p, const shape *
     return true;
 }
 
+/* Blocks of up begin where those of the gate do. */
+static bool fits_gate(const linear_problem *p, llmk_reason *why)
+{
+    const linear_gate *g = p->gate;
+    if (!g)
+        return true;
+    if (g->step != 1 || g->up_first % p->weights->block != 0)
+        return llmk_no(why, "gate and up share blocks of %u rows", p->weights->block);
+    return true;
+}
+
 static bool reads_codes(const linear_problem *p, llmk_reason *why)
 {
     if (!(LLMK_LAYOUT_BIT(p->weights->layout) & LLMK_LAYOUTS_NV))
         return llmk_no(why, "does not read the layout %s", llmk_layout_name(p->weights->layout));
     if (p->x.dtype != LLMK_F16 && p->x.dtype != LLMK_BF16)
         return llmk_no(why, "x is %s: for f16 and bf16", llmk_dtype_name(p->x.dtype));
-    return true;
+    return fits_gate(p, why);
 }
 
 bool llmk_linear_nv_stream_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
 {
     const linear_problem *p = problem;
     return llmk_nv_supported(ctx, why) && reads_codes(p, why) &&
-           fits(ctx, p, shape_of(ctx, p->weights), 0, why);
+           fits(ctx, p, shape_of(ctx, p), 0, why);
 }
 
 bool llmk_linear_nv_rows_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
@@ -80,13 +117,14 @@ bool llmk_linear_nv_rows_supports(llmk_context *ctx, const void *problem, llmk_r
     if (!ctx->is_trial && !llmk_variant_is_forced(ctx, "linear", "nv-rows"))
         return llmk_no(why, "only where forced: it has not run on a GPU yet");
     return llmk_nv_supported(ctx, why) && llmk_linear_is_half(p, why) &&
-           fits(ctx, p, rows_shape_of(ctx, p->weights), 0, why);
+           fits(ctx, p, rows_shape_of(ctx, p), 0, why);
 }
 
 bool llmk_linear_emulated_nv_stream_supports(llmk_context *ctx, const void *problem,
                                              llmk_reason *why)
 {
-    if (!ctx->is_trial && !llmk_variant_is_forced(ctx, "linear", "emulated-nv-stream"))
+    const char *op = ((const linear_problem *)problem)->gate ? "gated_linear" : "linear";
+    if (!ctx->is_trial && !llmk_variant_is_forced(ctx, op, "emulated-nv-stream"))
         return llmk_no(why, "emulates a matrix unit: for tests, only where forced");
     return reads_codes(problem, why) && fits(ctx, problem, &large, 8 * EMULATOR_BYTES, why);
 }
@@ -97,19 +135,6 @@ bool llmk_linear_emulated_nv_rows_supports(llmk_context *ctx, const void *proble
         return llmk_no(why, "emulates a matrix unit: for tests, only where forced");
     return llmk_linear_is_half(problem, why) &&
            fits(ctx, problem, &large_rows, 8 * EMULATOR_BYTES, why);
-}
-
-/* The weights along K that the kernel applies one scale to, in units of 32; 0: a row of W. */
-static uint32_t span_of(const llmk_weights *w)
-{
-    if (w->scale_kind == LLMK_SCALE_F16_MIN)
-        return 1;
-    if (w->groups == 1)
-        return 0;
-    uint32_t span = w->layout == LLMK_LAYOUT_U4_NV ? 4 : 2;
-    while (span > 1 && w->group_size % (32 * span) != 0)
-        span /= 2;
-    return span;
 }
 
 /* Whether x is other than whole vectors. */
@@ -133,12 +158,13 @@ static llmk_status launch_stream(llmk_launch *launch, const linear_problem *p, c
     char defines[96];
     llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype),
               w->layout == LLMK_LAYOUT_U4_NV ? " -DW=u4_nv" : " -DW=s8_nv", s->defines,
-              " -DSPAN=", llmk_digits(span_of(w)), " -DFRAGMENT_MMA", unit, NULL);
+              " -DSPAN=", llmk_digits(span_of(w)), p->gate ? " -DGATED" : "", " -DFRAGMENT_MMA",
+              unit, NULL);
     const linear_recipe r = {.file = "linear/linear_stream.cl",
                              .defines = defines,
                              .kernel = kernels[eight][gathered ? 2 : affine],
                              .rows = eight ? 8 : 16,
-                             .columns = plain_16 ? PLAIN_16_COLUMNS : s->columns,
+                             .columns = plain_16 && !p->gate ? PLAIN_16_COLUMNS : s->columns,
                              .local = {(size_t)s->warps * WARP, 1, 1}};
     return llmk_linear_run(launch, p, &r);
 }
@@ -146,12 +172,13 @@ static llmk_status launch_stream(llmk_launch *launch, const linear_problem *p, c
 llmk_status llmk_linear_nv_stream_launch(llmk_launch *launch, const void *problem)
 {
     const linear_problem *p = problem;
-    return launch_stream(launch, p, shape_of(launch->ctx, p->weights), "");
+    return launch_stream(launch, p, shape_of(launch->ctx, p), "");
 }
 
 llmk_status llmk_linear_emulated_nv_stream_launch(llmk_launch *launch, const void *problem)
 {
-    return launch_stream(launch, problem, &large, " -DFRAGMENT_EMULATED");
+    const bool gated = ((const linear_problem *)problem)->gate != NULL;
+    return launch_stream(launch, problem, gated ? &large_gated : &large, " -DFRAGMENT_EMULATED");
 }
 
 static llmk_status launch_rows(llmk_launch *launch, const linear_problem *p, const shape *s,
@@ -176,7 +203,7 @@ static llmk_status launch_rows(llmk_launch *launch, const linear_problem *p, con
 llmk_status llmk_linear_nv_rows_launch(llmk_launch *launch, const void *problem)
 {
     const linear_problem *p = problem;
-    return launch_rows(launch, p, rows_shape_of(launch->ctx, p->weights), "");
+    return launch_rows(launch, p, rows_shape_of(launch->ctx, p), "");
 }
 
 llmk_status llmk_linear_emulated_nv_rows_launch(llmk_launch *launch, const void *problem)
