@@ -808,6 +808,17 @@ LLMK_API llmk_status llmk_weights_get_info(const llmk_weights *weights, llmk_wei
  * one M to another. What it costs is in docs/numerics-linear.md. */
 #define LLMK_LINEAR_BATCH_INVARIANT UINT32_C(1)
 
+/* W8A8: each row of x is quantised on the way as llmk_quantize does by LLMK_QUANT_INT8_CHANNEL,
+ *
+ *     y[m, n] = sx[m] sw[n] sum_k qx[m, k] qw[n, k] + bias[n] + residual[m, n]
+ *
+ * with the sum exact, in 32-bit integers. For weights of 8 bits with one scale a row and no zeros,
+ * K at most 2^17; needs a workspace. Faster than without it where there are many rows of x, at the
+ * price of the error of x: at most sx / 2 for each element, sx = max|x[m]| / 127
+ * (docs/numerics-linear.md). A NaN in x counts as 0, an infinity as the row's largest finite value.
+ * A row of y has the same bits whatever M is. */
+#define LLMK_LINEAR_W8A8 UINT32_C(2)
+
 /*     y[m, n] = sum_k x[m, k] W[n, k] + bias[n] + residual[m, n]
  *
  * accumulated in f32 and rounded once, to y's dtype. Leading dimensions of x are folded into M. */
@@ -815,13 +826,18 @@ typedef struct llmk_linear_args {
     size_t struct_size;
     llmk_tensor x; /* [..., K], f32, f16 or bf16 */
     const llmk_weights *weights;
-    llmk_tensor bias;     /* [N], any of the three; absent: 0 */
-    llmk_tensor residual; /* [..., N], any of the three; absent: 0 */
-    llmk_tensor y;        /* out: [..., N], any of the three. In place over residual allowed */
-    uint32_t flags;       /* LLMK_LINEAR_* */
+    llmk_tensor bias;          /* [N], any of the three; absent: 0 */
+    llmk_tensor residual;      /* [..., N], any of the three; absent: 0 */
+    llmk_tensor y;             /* out: [..., N], any of the three. In place over residual allowed */
+    uint32_t flags;            /* LLMK_LINEAR_* */
+    llmk_workspace *workspace; /* llmk_linear_workspace_size() bytes; NULL where that is 0 */
 } llmk_linear_args;
 
-/* Errors: as llmk_rmsnorm. */
+/* Bytes of workspace that the call needs: with LLMK_LINEAR_W8A8 M (K + 4), K rounded up to a
+ * multiple of 64; else 0. */
+LLMK_API llmk_status llmk_linear_workspace_size(llmk_context *ctx, const llmk_linear_args *args,
+                                                uint64_t *bytes);
+/* Errors: as llmk_rmsnorm, and LLMK_BUSY. */
 LLMK_API llmk_status llmk_linear(llmk_context *ctx, cl_command_queue queue,
                                  const llmk_linear_args *args, const llmk_events *events);
 
@@ -840,9 +856,9 @@ LLMK_API llmk_status llmk_linear(llmk_context *ctx, cl_command_queue queue,
  * than those that any device has and takes any pair of weights. */
 typedef struct llmk_gated_linear_args {
     size_t struct_size;
-    llmk_activation activation; /* one of LLMK_SILU ... LLMK_SWIGLU_CLAMPED */
-    llmk_gate_layout layout;    /* of weights and biases */
-    llmk_tensor x;              /* [..., K], f32, f16 or bf16 */
+    llmk_activation activation;       /* one of LLMK_SILU ... LLMK_SWIGLU_CLAMPED */
+    llmk_gate_layout layout;          /* of weights and biases */
+    llmk_tensor x;                    /* [..., K], f32, f16 or bf16 */
     const llmk_weights *gate_weights; /* [N, K], or [2N, K] where packed or interleaved */
     const llmk_weights *up_weights;   /* [N, K]; split only; else NULL */
     llmk_tensor gate_bias; /* [N] ([2N] where packed or interleaved), any of the three; absent: 0 */

@@ -12,7 +12,7 @@ static llmk_status check(llmk_context *ctx, const void *args, bool dry, void *pr
 {
     linear_problem *p = problem;
     llmk_linear_args a;
-    LLMK_TRY(llmk_take_args("linear", args, sizeof a, sizeof a, &a));
+    LLMK_TRY(llmk_take_args("linear", args, offsetof(llmk_linear_args, workspace), sizeof a, &a));
     if (!a.weights)
         return llmk_fail(LLMK_INVALID_ARGUMENT, "linear: weights is NULL");
     const uint64_t n = a.weights->n, k = a.weights->k;
@@ -34,8 +34,14 @@ static llmk_status check(llmk_context *ctx, const void *args, bool dry, void *pr
     llmk_check_tensor(&c, "y", &a.y, LLMK_FLOATS, LLMK_OUTPUT, &p->y);
     llmk_check_rows_like(&c, "y", &p->y, "x", &p->x, n);
     llmk_check_in_place(&c, &p->y, &p->residual);
-    llmk_check_flags(&c, a.flags, LLMK_LINEAR_BATCH_INVARIANT);
+    llmk_check_flags(&c, a.flags, LLMK_LINEAR_BATCH_INVARIANT | LLMK_LINEAR_W8A8);
     p->batch_invariant = a.flags & LLMK_LINEAR_BATCH_INVARIANT;
+    p->w8a8 = a.flags & LLMK_LINEAR_W8A8;
+    if (p->w8a8) {
+        llmk_linear_w8a8_check(&c, a.weights);
+        llmk_check_workspace(&c, a.workspace, llmk_linear_w8a8_bytes(p->x.nrows, k));
+        p->workspace = a.workspace;
+    }
     return llmk_check_end(&c);
 }
 
@@ -62,7 +68,12 @@ static void key(const void *problem, char *text, size_t size)
     char weights[64];
     llmk_linear_weights_key(p->weights, weights, sizeof weights);
     llmk_join(text, size, "x=", llmk_dtype_name(p->x.dtype), " w=", weights,
-              " y=", llmk_dtype_name(p->y.dtype), NULL);
+              " y=", llmk_dtype_name(p->y.dtype), p->w8a8 ? " w8a8" : "", NULL);
+}
+
+static llmk_workspace *workspace(const void *problem)
+{
+    return ((const linear_problem *)problem)->workspace;
 }
 
 /* ---- Launching ---- */
@@ -144,6 +155,8 @@ static llmk_status enqueue(llmk_launch *launch, const linear_problem *p, const l
     const uint64_t outputs = outputs_of(p, segment);
     if (p->gate)
         arg_gate(&k, p->gate, &p->gate->up->segments[segment - w->segments], outputs);
+    if (r->has_codes)
+        llmk_linear_w8a8_arguments(&k, p);
     if (r->has_last)
         llmk_arg_u32(&k, r->last);
     size_t groups[3] = {(size_t)((outputs + r->columns - 1) / r->columns),
@@ -208,8 +221,15 @@ bool llmk_linear_goes_with(const llmk_weights *gate, const llmk_weights *up, llm
 
 /* ---- Variants ---- */
 
+bool llmk_linear_is_plain(const linear_problem *p, llmk_reason *why)
+{
+    return !p->w8a8 || llmk_no(why, "does not quantise x");
+}
+
 static bool reads(const linear_problem *p, uint32_t layouts, llmk_reason *why)
 {
+    if (!llmk_linear_is_plain(p, why))
+        return false;
     if (layouts & LLMK_LAYOUT_BIT(p->weights->layout))
         return true;
     return llmk_no(why, "does not read the layout %s", llmk_layout_name(p->weights->layout));
@@ -336,13 +356,18 @@ static llmk_status subgroup_launch(llmk_launch *launch, const void *problem)
 
 static bool portable_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
 {
-    (void)ctx;
-    return reads(problem, LLMK_LAYOUTS_PORTABLE | LLMK_LAYOUTS_NV, why);
+    const linear_problem *p = problem;
+    if (p->w8a8)
+        return ctx->caps.max_work_group >= 128 ||
+               llmk_no(why, "work-groups of 128 items are too large for the device");
+    return reads(p, LLMK_LAYOUTS_PORTABLE | LLMK_LAYOUTS_NV, why);
 }
 
 static llmk_status portable_launch(llmk_launch *launch, const void *problem)
 {
     const linear_problem *p = problem;
+    if (p->w8a8)
+        return llmk_linear_w8a8_portable_launch(launch, p);
     char defines[32];
     const linear_recipe r = {.file = "linear/linear_gemm.cl",
                              .defines = typed_defines(p, defines),
@@ -362,6 +387,8 @@ static bool ref_supports(llmk_context *ctx, const void *problem, llmk_reason *wh
 static llmk_status ref_launch(llmk_launch *launch, const void *problem)
 {
     const linear_problem *p = problem;
+    if (p->w8a8)
+        return llmk_linear_w8a8_ref_launch(launch, p);
     const linear_recipe r = {.file = "linear/linear_ref.cl",
                              .defines = "",
                              .kernel = "linear_ref",
@@ -378,6 +405,7 @@ static const llmk_variant variants[] = {
     LLMK_LINEAR_ROW("nv-stream", nv_stream),
     LLMK_LINEAR_ROW("nv-rows", nv_rows),
     LLMK_LINEAR_ROW("nv-packed", nv_packed),
+    LLMK_LINEAR_ROW("nv-w8a8", nv_w8a8),
     {"subgroup", subgroup_supports, subgroup_launch},
     {"gemv", gemv_supports, gemv_launch},
     LLMK_LINEAR_TILED_VARIANTS,
@@ -389,6 +417,8 @@ static const llmk_variant variants[] = {
 static llmk_status self_test(llmk_trial *t, const void *problem)
 {
     const linear_problem *p = problem;
+    if (p->w8a8)
+        return llmk_linear_w8a8_self_test(t, p);
     const bool few = t->variant->launch == gemv_launch || t->variant->launch == subgroup_launch;
     const bool stream = t->variant->launch == llmk_linear_nv_stream_launch ||
                         t->variant->launch == llmk_linear_emulated_nv_stream_launch ||
@@ -411,7 +441,20 @@ const llmk_operator llmk_operator_linear = {
     .variant_count = LLMK_COUNT(variants),
     .key = key,
     .self_test = self_test,
+    .workspace = workspace,
 };
+
+llmk_status llmk_linear_workspace_size(llmk_context *ctx, const llmk_linear_args *args,
+                                       uint64_t *bytes)
+{
+    linear_problem p = {0};
+    if (!bytes)
+        return llmk_fail(LLMK_INVALID_ARGUMENT, "llmk_linear_workspace_size: bytes is NULL");
+    LLMK_TRY(llmk_context_usable(ctx));
+    LLMK_TRY(check(ctx, args, true, &p));
+    *bytes = p.w8a8 ? llmk_linear_w8a8_bytes(p.x.nrows, p.weights->k) : 0;
+    return LLMK_OK;
+}
 
 llmk_status llmk_linear(llmk_context *ctx, cl_command_queue queue, const llmk_linear_args *args,
                         const llmk_events *events)

@@ -97,6 +97,8 @@ static bool fits_gate(const linear_problem *p, llmk_reason *why)
 
 static bool reads_codes(const linear_problem *p, llmk_reason *why)
 {
+    if (!llmk_linear_is_plain(p, why))
+        return false;
     if (!(LLMK_LAYOUT_BIT(p->weights->layout) & LLMK_LAYOUTS_NV))
         return llmk_no(why, "does not read the layout %s", llmk_layout_name(p->weights->layout));
     if (p->x.dtype != LLMK_F16 && p->x.dtype != LLMK_BF16)

@@ -97,9 +97,10 @@ static const arg_table arg_tables[] = {
     {"linear", sizeof(A),
      {ARG(A, struct_size, ARG_STRUCT_SIZE), ARG(A, x, ARG_INPUT), ARG(A, weights, ARG_WEIGHTS),
       ARG(A, bias, ARG_INPUT), ARG(A, residual, ARG_INPUT), ARG(A, y, ARG_OUTPUT),
-      ARG(A, flags, ARG_FLAGS)},
+      ARG(A, flags, ARG_FLAGS), ARG(A, workspace, ARG_WORKSPACE)},
      {"m=3 n=12 k=32 w=q4_0 bias=f32 residual=f16", "m=2 n=8 k=24 xgap=8 ygap=4",
-      "m=4 batch=2 n=8 k=16 w=w8 residual=f16 inplace", "m=0 n=8 k=16"}},
+      "m=4 batch=2 n=8 k=16 w=w8 residual=f16 inplace", "m=0 n=8 k=16",
+      "m=3 n=8 k=24 w=w8a8 bias=f32"}},
 #undef A
 #define A llmk_moe_route_args
     {"moe_route", sizeof(A),
@@ -157,5 +158,11 @@ static const arg_table arg_tables[] = {
 #undef A
 };
 /* clang-format on */
+
+/* The size of a struct's first version. */
+static inline size_t arg_first_size(const arg_table *table)
+{
+    return strcmp(table->op, "linear") == 0 ? offsetof(llmk_linear_args, workspace) : table->size;
+}
 
 #endif

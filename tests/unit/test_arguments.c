@@ -455,7 +455,7 @@ static void mutate_struct_size(subject *s, const arg_field *f)
     } cases[] = {
         {0, 0, ARGUMENT},
         {sizeof(size_t), 0, ARGUMENT},
-        {real - 1, 0, ARGUMENT},
+        {arg_first_size(s->table) - 1, 0, ARGUMENT},
         {real + 1, 0, BIT(LLMK_OK)},
         {real + TAIL, 0, BIT(LLMK_OK)},
         {real + 1, 1, BIT(LLMK_UNSUPPORTED)},
