@@ -1,10 +1,13 @@
 // W8A8 on mma.sync m16n8k32 of bytes. The weights are the instruction's A, in the layout s8/nv: a
 // lane's 16 bytes of a tile are its operand, but for the codes' offset of 128. x is B, its codes in
 // the order of w8a8_nv_place, so that a lane's operands of two instructions are 16 bytes. The build
-// chooses -DFRAGMENT_MMA, and perhaps -DFRAGMENT_EMULATED.
+// chooses -DFRAGMENT_MMA, perhaps -DFRAGMENT_EMULATED, and
 //
-// A work-group computes 128 columns of y for 32, 64 or 128 rows. Copies of the next stages run while
-// a stage is multiplied, as in linear_packed.cl.
+//     -DWAVES=4   a work-group computes 128 columns of y for 32, 64 or 128 rows
+//     -DWAVES=8   256 columns for 128 rows, which need three quarters as much from the cache as 128
+//                 columns; one such work-group fills a compute unit
+//
+// Copies of the next stages run while a stage is multiplied, as in linear_packed.cl.
 #define FRAGMENT_TYPE s8
 #ifndef FRAGMENT_EMULATED
 #include "common/nv.clh"
@@ -15,11 +18,10 @@
 #include "linear/linear_nv.clh"
 #include "linear/linear_w8a8.clh"
 
-#define WAVES  4
 #define ITEMS  (WAVES * FRAGMENT_WAVE)
-#define TILE_N 128
+#define TILE_N (WAVES * 32)
 #define STEP_K 64
-#define STAGES 3
+#define STAGES (WAVES == 8 ? 2 : 3) // 48 KiB
 
 // A stage of local memory: x, 4 chunks of 16 bytes a row, then W, 64 chunks for each block of 16 rows.
 #define X_CHUNKS (STEP_K / 16)
@@ -32,8 +34,8 @@
 #define MAX_TILES    4 // blocks of 16 rows of W, of a wave
 #define MAX_PARTS    8 // eights of rows of x, of a wave
 
-// At the end the waves' sums lie in local memory as rows of y, four eights of rows at a time.
-#define END_PARTS 4
+// At the end the waves' sums lie in local memory as rows of y, so many eights of rows at a time.
+#define END_PARTS (WAVES == 8 ? 2 : 4)
 #define SUM_PITCH(tiles) ((tiles)*16 + 4)
 
 typedef struct {
@@ -188,9 +190,9 @@ LINEAR_INLINE void w8a8(const linear_t a, fragment_unit unit, local uint4 *memor
     }
 }
 
-#define W8A8(name, waves_m, tiles, parts)                                                          \
-    kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) RESIDENT(2) void name(               \
-        LINEAR_PARAMETERS, W8A8_PARAMETERS)                                                        \
+#define W8A8(name, bound, waves_m, tiles, parts)                                                   \
+    kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) bound void name(LINEAR_PARAMETERS,   \
+                                                                              W8A8_PARAMETERS)     \
     {                                                                                              \
         local uint4 memory[STAGES * STAGE(waves_m * parts * 8)];                                   \
         FRAGMENT_UNIT(unit, WAVES);                                                                \
@@ -199,6 +201,10 @@ LINEAR_INLINE void w8a8(const linear_t a, fragment_unit unit, local uint4 *memor
     }
 
 // By rows of x.
-W8A8(linear_w8a8_32, 1, 2, 4)
-W8A8(linear_w8a8_64, 1, 2, 8)
-W8A8(linear_w8a8_128, 2, 4, 8)
+#if WAVES == 8
+W8A8(linear_w8a8_wide, RESIDENT(1), 2, 4, 8)
+#else
+W8A8(linear_w8a8_32, RESIDENT(2), 1, 2, 4)
+W8A8(linear_w8a8_64, RESIDENT(2), 1, 2, 8)
+W8A8(linear_w8a8_128, RESIDENT(2), 2, 4, 8)
+#endif

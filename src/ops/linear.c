@@ -405,6 +405,7 @@ static const llmk_variant variants[] = {
     LLMK_LINEAR_ROW("nv-stream", nv_stream),
     LLMK_LINEAR_ROW("nv-rows", nv_rows),
     LLMK_LINEAR_ROW("nv-packed", nv_packed),
+    LLMK_LINEAR_ROW("nv-w8a8-wide", nv_w8a8_wide),
     LLMK_LINEAR_ROW("nv-w8a8", nv_w8a8),
     {"subgroup", subgroup_supports, subgroup_launch},
     {"gemv", gemv_supports, gemv_launch},

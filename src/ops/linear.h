@@ -92,7 +92,9 @@ LLMK_LINEAR_DECLARE(nv_packed);
 LLMK_LINEAR_DECLARE(emulated_nv_packed);
 
 /* And with x quantised (linear_w8a8.c). */
+LLMK_LINEAR_DECLARE(nv_w8a8_wide);
 LLMK_LINEAR_DECLARE(nv_w8a8);
+LLMK_LINEAR_DECLARE(emulated_nv_w8a8_wide);
 LLMK_LINEAR_DECLARE(emulated_nv_w8a8);
 llmk_status llmk_linear_w8a8_ref_launch(llmk_launch *launch, const linear_problem *p);
 llmk_status llmk_linear_w8a8_portable_launch(llmk_launch *launch, const linear_problem *p);
@@ -115,6 +117,7 @@ void llmk_linear_w8a8_arguments(llmk_kernel *k, const linear_problem *p);
         LLMK_LINEAR_ROW("emulated-nv-stream", emulated_nv_stream),                                 \
         LLMK_LINEAR_ROW("emulated-nv-rows", emulated_nv_rows),                                     \
         LLMK_LINEAR_ROW("emulated-nv-packed", emulated_nv_packed),                                 \
+        LLMK_LINEAR_ROW("emulated-nv-w8a8-wide", emulated_nv_w8a8_wide),                           \
         LLMK_LINEAR_ROW("emulated-nv-w8a8", emulated_nv_w8a8)
 
 #endif

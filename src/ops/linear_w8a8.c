@@ -7,14 +7,10 @@
 #include "ops/linear_selftest.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #define ROW_ITEMS   128u
-#define MMA_ITEMS   128u
-#define MMA_COLUMNS 128u
 #define LOCAL_BYTES (48u << 10)
-#define SCRATCH     (18u << 10) /* the emulator's */
-#define PITCH_STEP  64u         /* codes of a row are filled up to a multiple of it */
+#define PITCH_STEP  64u /* codes of a row are filled up to a multiple of it */
 
 /* No sum of products of -127 ... 127 and -128 ... 127 leaves 32 bits. */
 #define MAX_K (UINT64_C(1) << 17)
@@ -99,7 +95,23 @@ llmk_status llmk_linear_w8a8_portable_launch(llmk_launch *launch, const linear_p
     return llmk_linear_run(launch, p, &r);
 }
 
-static bool fits(const llmk_context *ctx, const linear_problem *p, uint32_t bytes, llmk_reason *why)
+/* cl/linear/linear_w8a8_mma.cl, in work-groups of four waves and of eight. */
+typedef struct config {
+    const char *name; /* of the emulated variant */
+    const char *defines;
+    uint32_t items, columns, emulator_bytes;
+} config;
+
+static const config narrow = {"emulated-nv-w8a8", "-DWAVES=4", 128, 128, 18u << 10};
+static const config wide = {"emulated-nv-w8a8-wide", "-DWAVES=8", 256, 256, 34u << 10};
+
+static uint64_t tiles_of(const linear_problem *p, const config *c)
+{
+    return (p->x.nrows + 127) / 128 * ((p->weights->n + c->columns - 1) / c->columns);
+}
+
+static bool fits(const llmk_context *ctx, const linear_problem *p, const config *c, uint32_t bytes,
+                 llmk_reason *why)
 {
     if (!p->w8a8)
         return llmk_no(why, "for LLMK_LINEAR_W8A8 only");
@@ -107,54 +119,95 @@ static bool fits(const llmk_context *ctx, const linear_problem *p, uint32_t byte
         return llmk_no(why, "does not read the layout %s", llmk_layout_name(p->weights->layout));
     if (p->weights->k == 0)
         return llmk_no(why, "k is 0");
-    if (ctx->caps.max_work_group < MMA_ITEMS || ctx->caps.local_bytes < bytes)
-        return llmk_no(why, "needs work-groups of %u and %u bytes of local memory", MMA_ITEMS,
+    if (ctx->caps.max_work_group < c->items || ctx->caps.local_bytes < bytes)
+        return llmk_no(why, "needs work-groups of %u and %u bytes of local memory", c->items,
                        bytes);
+    return true;
+}
+
+/* Wide tiles only where there are several for each compute unit. */
+bool llmk_linear_nv_w8a8_wide_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
+{
+    const linear_problem *p = problem;
+    if (!llmk_nv_supported(ctx, why) || !fits(ctx, p, &wide, LOCAL_BYTES, why))
+        return false;
+    if (tiles_of(p, &wide) < 4 * (uint64_t)ctx->caps.compute_units && !ctx->is_trial &&
+        !llmk_variant_is_forced(ctx, "linear", "nv-w8a8-wide"))
+        return llmk_no(why, "%llu tiles are too few for this device",
+                       (unsigned long long)tiles_of(p, &wide));
     return true;
 }
 
 bool llmk_linear_nv_w8a8_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
 {
-    return llmk_nv_supported(ctx, why) && fits(ctx, problem, LOCAL_BYTES, why);
+    return llmk_nv_supported(ctx, why) && fits(ctx, problem, &narrow, LOCAL_BYTES, why);
+}
+
+static bool emulated_supports(llmk_context *ctx, const void *problem, const config *c,
+                              llmk_reason *why)
+{
+    if (!ctx->is_trial && !llmk_variant_is_forced(ctx, "linear", c->name))
+        return llmk_no(why, "emulates a matrix unit: for tests, only where forced");
+    return fits(ctx, problem, c, LOCAL_BYTES + c->emulator_bytes, why);
 }
 
 bool llmk_linear_emulated_nv_w8a8_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
 {
-    if (!ctx->is_trial && !llmk_variant_is_forced(ctx, "linear", "emulated-nv-w8a8"))
-        return llmk_no(why, "emulates a matrix unit: for tests, only where forced");
-    return fits(ctx, problem, LOCAL_BYTES + SCRATCH, why);
+    return emulated_supports(ctx, problem, &narrow, why);
 }
 
-/* Tiles of 128 rows need half as much from the cache as those of 64. */
-static llmk_status launch_mma(llmk_launch *launch, const linear_problem *p, const char *defines)
+bool llmk_linear_emulated_nv_w8a8_wide_supports(llmk_context *ctx, const void *problem,
+                                                llmk_reason *why)
 {
+    return emulated_supports(ctx, problem, &wide, why);
+}
+
+/* Of four waves, tiles of 128 rows where they fill the device: those of 64 need half as much again
+ * from the cache. */
+static llmk_status launch_mma(llmk_launch *launch, const linear_problem *p, const config *c,
+                              const char *unit)
+{
+    static const struct {
+        const char *kernel;
+        uint32_t rows;
+    } kernels[] = {{"linear_w8a8_wide", 128},
+                   {"linear_w8a8_128", 128},
+                   {"linear_w8a8_64", 64},
+                   {"linear_w8a8_32", 32}};
     const uint64_t m = p->x.nrows;
-    const uint64_t tiles = (m + 127) / 128 * ((p->weights->n + MMA_COLUMNS - 1) / MMA_COLUMNS);
-    const bool large =
-        m > 64 && (tiles >= launch->ctx->caps.compute_units || launch->ctx->is_trial);
+    const bool fills = launch->ctx->is_trial || tiles_of(p, c) >= launch->ctx->caps.compute_units;
+    const size_t i = c == &wide ? 0 : m > 64 && fills ? 1 : m > 32 ? 2 : 3;
+    char defines[64];
+    llmk_join(defines, sizeof defines, c->defines, " -DFRAGMENT_MMA", unit, NULL);
     const linear_recipe r = {.file = "linear/linear_w8a8_mma.cl",
                              .defines = defines,
-                             .kernel = large     ? "linear_w8a8_128"
-                                       : m <= 32 ? "linear_w8a8_32"
-                                                 : "linear_w8a8_64",
-                             .rows = large     ? 128
-                                     : m <= 32 ? 32
-                                               : 64,
-                             .columns = MMA_COLUMNS,
-                             .local = {MMA_ITEMS, 1, 1},
+                             .kernel = kernels[i].kernel,
+                             .rows = kernels[i].rows,
+                             .columns = c->columns,
+                             .local = {c->items, 1, 1},
                              .has_codes = true};
     LLMK_TRY(quantise(launch, p, true));
     return llmk_linear_run(launch, p, &r);
 }
 
+llmk_status llmk_linear_nv_w8a8_wide_launch(llmk_launch *launch, const void *problem)
+{
+    return launch_mma(launch, problem, &wide, " -DASYNC_COPY_CP");
+}
+
 llmk_status llmk_linear_nv_w8a8_launch(llmk_launch *launch, const void *problem)
 {
-    return launch_mma(launch, problem, "-DFRAGMENT_MMA -DASYNC_COPY_CP");
+    return launch_mma(launch, problem, &narrow, " -DASYNC_COPY_CP");
+}
+
+llmk_status llmk_linear_emulated_nv_w8a8_wide_launch(llmk_launch *launch, const void *problem)
+{
+    return launch_mma(launch, problem, &wide, " -DFRAGMENT_EMULATED");
 }
 
 llmk_status llmk_linear_emulated_nv_w8a8_launch(llmk_launch *launch, const void *problem)
 {
-    return launch_mma(launch, problem, "-DFRAGMENT_MMA -DFRAGMENT_EMULATED");
+    return launch_mma(launch, problem, &narrow, " -DFRAGMENT_EMULATED");
 }
 
 /* ---- Self-test ---- */
