@@ -395,7 +395,7 @@ bool linear_reference(const linear_problem_f64 *p)
     const uint64_t picks = 2 + 4096 / (w->n + 1);
     double *value = malloc((w->k + 1) * sizeof *value);
     double *magnitude = malloc((w->k + 1) * sizeof *magnitude);
-    double *codes = p->w8a8 ? malloc((p->m * (w->k + 1) + 1) * sizeof *codes) : NULL;
+    double *codes = p->w8a8 ? calloc(p->m * (w->k + 1) + 1, sizeof *codes) : NULL;
     if (codes)
         quantise_rows(p, codes);
     const bool good = value && magnitude && (codes || !p->w8a8);

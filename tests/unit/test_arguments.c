@@ -473,6 +473,12 @@ static void mutate_struct_size(subject *s, const arg_field *f)
         snprintf(what, sizeof what, "struct_size = %zu, tail %d", cases[i].size, cases[i].tail);
         attempt(s, &args, cases[i].wanted, f->name, what);
     }
+    /* A caller of the first version, which may lack what the case needs. */
+    args_copy args = copy_args(s);
+    const size_t first = arg_first_size(s->table);
+    memcpy(args.bytes + f->offset, &first, f->size);
+    attempt(s, &args, first < real ? BIT(LLMK_OK) | ARGUMENT : BIT(LLMK_OK), NULL,
+            "struct_size of the first version");
 }
 
 static void mutate(subject *s, const arg_field *f)
