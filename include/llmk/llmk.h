@@ -813,10 +813,10 @@ LLMK_API llmk_status llmk_weights_get_info(const llmk_weights *weights, llmk_wei
  *     y[m, n] = sx[m] sw[n] sum_k qx[m, k] qw[n, k] + bias[n] + residual[m, n]
  *
  * with the sum exact, in 32-bit integers. For weights of 8 bits with one scale a row and no zeros,
- * K at most 2^17; needs a workspace. Faster than without it where there are many rows of x, at the
- * price of the error of x: at most sx / 2 for each element, sx = max|x[m]| / 127
- * (docs/numerics-linear.md). A NaN in x counts as 0, an infinity as the row's largest finite value.
- * A row of y has the same bits whatever M is. */
+ * K at most 2^17; needs a workspace. Meant for many rows of x, where products of bytes cost less
+ * than products of halves; the price is the error of x, at most sx / 2 for each element,
+ * sx = max|x[m]| / 127 (docs/numerics-linear.md). A NaN in x counts as 0, an infinity as the row's
+ * largest finite value. A row of y has the same bits whatever M is. */
 #define LLMK_LINEAR_W8A8 UINT32_C(2)
 
 /*     y[m, n] = sum_k x[m, k] W[n, k] + bias[n] + residual[m, n]
@@ -850,10 +850,10 @@ LLMK_API llmk_status llmk_linear(llmk_context *ctx, cl_command_queue queue,
  *
  * The weights are two objects (LLMK_GATE_SPLIT) or the halves, or the even and odd rows, of one;
  * biases are arranged as they are. Some kernels compute both products and the activation at once:
- * of few rows of x in the layouts of NVIDIA's matrix unit, and others that any device has. They
- * want gate and up in one format with the same groups and the same g_idx. Given a workspace, what
- * remains is done by the kernels of llmk_linear, twice, and one for the activation, which is faster
- * than those that any device has and takes any pair of weights. */
+ * of up to 16 rows of x in the layouts of NVIDIA's matrix unit, and plain ones that any device has.
+ * They want gate and up in one format with the same groups and the same g_idx. Given a workspace,
+ * the rest is done by llmk_linear's kernels, twice, and one for the activation, and the plain ones
+ * are left alone: give one, unless memory is scarce. Any pair of weights will do then. */
 typedef struct llmk_gated_linear_args {
     size_t struct_size;
     llmk_activation activation;       /* one of LLMK_SILU ... LLMK_SWIGLU_CLAMPED */
