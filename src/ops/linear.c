@@ -363,17 +363,26 @@ static bool portable_supports(llmk_context *ctx, const void *problem, llmk_reaso
     return reads(p, LLMK_LAYOUTS_PORTABLE | LLMK_LAYOUTS_NV, why);
 }
 
+/* Whether wide tiles of f32 fill the device twice. The order of sums is that of the others. */
+static bool is_wide(const llmk_context *ctx, const linear_problem *p)
+{
+    const uint64_t tiles = (p->x.nrows + 63) / 64 * ((p->weights->n + 127) / 128);
+    return p->x.dtype == LLMK_F32 && p->weights->layout == LLMK_LAYOUT_F32_PORTABLE &&
+           tiles >= UINT64_C(2) * ctx->caps.compute_units;
+}
+
 static llmk_status portable_launch(llmk_launch *launch, const void *problem)
 {
     const linear_problem *p = problem;
     if (p->w8a8)
         return llmk_linear_w8a8_portable_launch(launch, p);
+    const bool wide = is_wide(launch->ctx, p);
     char defines[32];
-    const linear_recipe r = {.file = "linear/linear_gemm.cl",
+    const linear_recipe r = {.file = wide ? "linear/linear_gemm_wide.cl" : "linear/linear_gemm.cl",
                              .defines = typed_defines(p, defines),
-                             .kernel = "linear_gemm",
+                             .kernel = wide ? "linear_gemm_wide" : "linear_gemm",
                              .rows = 64,
-                             .columns = 64,
+                             .columns = wide ? 128 : 64,
                              .local = {16, 8, 1}};
     return llmk_linear_run(launch, p, &r);
 }
@@ -403,6 +412,7 @@ static llmk_status ref_launch(llmk_launch *launch, const void *problem)
 static const llmk_variant variants[] = {
     {"cpu", cpu_supports, cpu_launch},
     LLMK_LINEAR_ROW("nv-stream", nv_stream),
+    LLMK_LINEAR_ROW("nv-dot", nv_dot),
     LLMK_LINEAR_ROW("nv-rows", nv_rows),
     LLMK_LINEAR_ROW("nv-packed", nv_packed),
     LLMK_LINEAR_ROW("nv-w8a8-wide", nv_w8a8_wide),
@@ -421,12 +431,15 @@ static llmk_status self_test(llmk_trial *t, const void *problem)
     if (p->w8a8)
         return llmk_linear_w8a8_self_test(t, p);
     const bool few = t->variant->launch == gemv_launch || t->variant->launch == subgroup_launch;
+    const bool dot = t->variant->launch == llmk_linear_nv_dot_launch ||
+                     t->variant->launch == llmk_linear_emulated_nv_dot_launch;
     const bool stream = t->variant->launch == llmk_linear_nv_stream_launch ||
                         t->variant->launch == llmk_linear_emulated_nv_stream_launch ||
                         t->variant->launch == llmk_linear_nv_rows_launch ||
                         t->variant->launch == llmk_linear_emulated_nv_rows_launch;
     return llmk_linear_self_test(t, p->x.dtype, p->weights, p->y.dtype,
-                                 few      ? GEMV_ROWS
+                                 dot      ? 2
+                                 : few    ? GEMV_ROWS
                                  : stream ? 16
                                           : 70,
                                  few || stream);

@@ -84,6 +84,8 @@ LLMK_LINEAR_DECLARE(emulated_amd);
 /* And for few rows of x (linear_stream.c). */
 LLMK_LINEAR_DECLARE(nv_stream);
 LLMK_LINEAR_DECLARE(emulated_nv_stream);
+LLMK_LINEAR_DECLARE(nv_dot);
+LLMK_LINEAR_DECLARE(emulated_nv_dot);
 LLMK_LINEAR_DECLARE(nv_rows);
 LLMK_LINEAR_DECLARE(emulated_nv_rows);
 
@@ -115,6 +117,7 @@ void llmk_linear_w8a8_arguments(llmk_kernel *k, const linear_problem *p);
         LLMK_LINEAR_ROW("emulated-nv", emulated_nv),                                               \
         LLMK_LINEAR_ROW("emulated-amd", emulated_amd),                                             \
         LLMK_LINEAR_ROW("emulated-nv-stream", emulated_nv_stream),                                 \
+        LLMK_LINEAR_ROW("emulated-nv-dot", emulated_nv_dot),                                       \
         LLMK_LINEAR_ROW("emulated-nv-rows", emulated_nv_rows),                                     \
         LLMK_LINEAR_ROW("emulated-nv-packed", emulated_nv_packed),                                 \
         LLMK_LINEAR_ROW("emulated-nv-w8a8-wide", emulated_nv_w8a8_wide),                           \

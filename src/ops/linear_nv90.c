@@ -9,8 +9,7 @@
 #define TILE_M    128
 #define TILE_N    256
 #define ITEMS     384
-#define MIN_ROWS  64 /* fewer leave more than half of a tile empty */
-#define READY     0  /* 1 as soon as the kernel as it is has run */
+#define MIN_ROWS  17 /* fewer are served better (linear_stream.c), more worse */
 #define MAX_TILES ((uint64_t)1 << 28)
 #define MAX_K     ((uint64_t)1 << 26)
 
@@ -51,8 +50,6 @@ bool llmk_linear_nv90_supports(llmk_context *ctx, const void *problem, llmk_reas
     if (!llmk_linear_is_half(p, why))
         return false;
     if (!ctx->is_trial && !llmk_variant_is_forced(ctx, "linear", "nv90")) {
-        if (!READY)
-            return llmk_no(why, "only where forced: its last changes have not run on a GPU yet");
         if (m < MIN_ROWS && !p->batch_invariant)
             return llmk_no(why, "for %d rows of x and more", MIN_ROWS);
         if (!has_boxes(p))
