@@ -414,6 +414,7 @@ static const llmk_variant variants[] = {
     LLMK_LINEAR_ROW("nv-stream", nv_stream),
     LLMK_LINEAR_ROW("nv-dot", nv_dot),
     LLMK_LINEAR_ROW("nv-rows", nv_rows),
+    LLMK_LINEAR_ROW("nv90-packed", nv90_packed),
     LLMK_LINEAR_ROW("nv-packed", nv_packed),
     LLMK_LINEAR_ROW("nv-w8a8-wide", nv_w8a8_wide),
     LLMK_LINEAR_ROW("nv-w8a8", nv_w8a8),
@@ -430,6 +431,8 @@ static llmk_status self_test(llmk_trial *t, const void *problem)
     const linear_problem *p = problem;
     if (p->w8a8)
         return llmk_linear_w8a8_self_test(t, p);
+    if (t->variant->launch == llmk_linear_nv90_packed_launch)
+        return llmk_linear_self_test_wide(t, p->x.dtype, p->weights, p->y.dtype);
     const bool few = t->variant->launch == gemv_launch || t->variant->launch == subgroup_launch;
     const bool dot = t->variant->launch == llmk_linear_nv_dot_launch ||
                      t->variant->launch == llmk_linear_emulated_nv_dot_launch;

@@ -57,7 +57,7 @@ bool llmk_linear_goes_with(const llmk_weights *gate, const llmk_weights *up, llm
 /* Whether the call takes a variant that is for some numbers of rows only. */
 bool llmk_linear_may_vary(const linear_problem *p, llmk_reason *why);
 
-/* Whether x is multiplied as it is. */
+/* Whether x is multiplied as it is. What reads weights of 8 bits and does not quantise x asks. */
 bool llmk_linear_is_plain(const linear_problem *p, llmk_reason *why);
 
 /* Whether the weights are f16 or bf16, and x too. */
@@ -92,6 +92,7 @@ LLMK_LINEAR_DECLARE(emulated_nv_rows);
 /* And for more of them, with weights of 4 or 8 bits (linear_packed.c). */
 LLMK_LINEAR_DECLARE(nv_packed);
 LLMK_LINEAR_DECLARE(emulated_nv_packed);
+LLMK_LINEAR_DECLARE(nv90_packed); /* linear_nv90.c */
 
 /* And with x quantised (linear_w8a8.c). */
 LLMK_LINEAR_DECLARE(nv_w8a8_wide);

@@ -306,6 +306,17 @@ llmk_status llmk_linear_self_test(llmk_trial *t, llmk_dtype x, const llmk_weight
     return run(t, x, &r, y, rows, 70, k, r.order ? group : 0);
 }
 
+llmk_status llmk_linear_self_test_wide(llmk_trial *t, llmk_dtype x, const llmk_weights *like,
+                                       llmk_dtype y)
+{
+    const recipe r = recipe_of(like);
+    const uint64_t k = 1048; /* of which the last step is a part */
+    LLMK_TRY(run(t, x, &r, y, 20, 150, k, 128));
+    LLMK_TRY(run(t, x, &r, y, 70, 70, k, 128));
+    LLMK_TRY(run(t, x, &r, y, 40, 70, k, 0));
+    return run(t, x, &r, y, 150, 70, k, 0);
+}
+
 uint64_t llmk_linear_trial_depth(const llmk_weights *like)
 {
     const recipe r = recipe_of(like);
