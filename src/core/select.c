@@ -16,6 +16,7 @@ static const llmk_operator *const operators[] = {
     &llmk_operator_quantize,      &llmk_operator_dequantize,       &llmk_operator_error_report,
     &llmk_operator_linear,        &llmk_operator_moe_route,        &llmk_operator_moe_permute,
     &llmk_operator_moe_unpermute, &llmk_operator_grouped_linear,   &llmk_operator_moe_forward,
+    &llmk_operator_gated_linear,
 };
 
 const llmk_operator *llmk_operator_get(llmk_op op)
@@ -440,6 +441,15 @@ llmk_status llmk_operate(const llmk_operator *op, llmk_context *ctx, cl_command_
     if (!variant)
         return status;
     return llmk_launch_variant(op, variant, ctx, queue, &problem, events, false);
+}
+
+llmk_status llmk_operate_within(llmk_launch *launch, const llmk_operator *op, const void *problem)
+{
+    const llmk_variant *variant = NULL;
+    if (op->is_empty(problem))
+        return LLMK_OK;
+    const llmk_status status = choose(launch->ctx, op, problem, &variant, NULL, 0);
+    return variant ? variant->launch(launch, problem) : status;
 }
 
 static llmk_status find_operator(llmk_op id, const llmk_operator **op)

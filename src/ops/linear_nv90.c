@@ -166,7 +166,7 @@ bool llmk_linear_nv90_packed_supports(llmk_context *ctx, const void *problem, ll
 {
     const linear_problem *p = problem;
     const llmk_weights *w = p->weights;
-    if (!is_hopper(ctx, why))
+    if (!is_hopper(ctx, why) || !llmk_linear_is_plain(p, why))
         return false;
     if (!(LLMK_LAYOUT_BIT(w->layout) & LLMK_LAYOUTS_NV))
         return llmk_no(why, "does not read the layout %s", llmk_layout_name(w->layout));

@@ -13,6 +13,8 @@
 static bool fits(const llmk_context *ctx, const linear_problem *p, uint32_t bytes, llmk_reason *why)
 {
     const llmk_weights *w = p->weights;
+    if (!llmk_linear_is_plain(p, why))
+        return false;
     if (!(LLMK_LAYOUT_BIT(w->layout) & LLMK_LAYOUTS_NV))
         return llmk_no(why, "does not read the layout %s", llmk_layout_name(w->layout));
     if (p->x.dtype != LLMK_F16 && p->x.dtype != LLMK_BF16)

@@ -1,5 +1,6 @@
 /* moe_forward.c - a whole mixture-of-experts layer: routing, dispatch, experts, combine. */
 #include "ops/elementwise.h"
+#include "ops/gated.h"
 #include "ops/linear.h"
 #include "ops/linear_selftest.h"
 #include "ops/moe_plan.h"
@@ -305,20 +306,7 @@ enum { EVEN_HIDDEN = 160, EVEN_OUTPUTS = 96, EVEN_MANY = 200, EVEN_MOST = 600 };
 
 static double activated(const grouped_gate *g, double gate, double up)
 {
-    const double limit = (double)g->limit;
-    switch (g->activation) {
-    case LLMK_GELU_ERF:
-        return gate / 2 * erfc(-gate / sqrt(2)) * up;
-    case LLMK_GELU_TANH:
-        return gate / 2 * (1 + tanh(0.79788456080286536 * (gate + 0.044715 * pow(gate, 3)))) * up;
-    case LLMK_RELU2:
-        return gate > 0 ? gate * gate * up : 0;
-    case LLMK_SWIGLU_CLAMPED:
-        gate = fmin(gate, limit);
-        return gate / (1 + exp(-(double)g->alpha * gate)) * (fmax(-limit, fmin(up, limit)) + 1);
-    default:
-        return gate / (1 + exp(-gate)) * up;
-    }
+    return llmk_gated_host(g->activation, (double)g->limit, (double)g->alpha, gate, up);
 }
 
 typedef struct layer {

@@ -104,11 +104,16 @@ const llmk_operator *llmk_operator_get(llmk_op op);
 extern const llmk_operator llmk_operator_rmsnorm, llmk_operator_gated_activation, llmk_operator_add,
     llmk_operator_quantize, llmk_operator_dequantize, llmk_operator_error_report,
     llmk_operator_linear, llmk_operator_moe_route, llmk_operator_moe_permute,
-    llmk_operator_moe_unpermute, llmk_operator_grouped_linear, llmk_operator_moe_forward;
+    llmk_operator_moe_unpermute, llmk_operator_grouped_linear, llmk_operator_moe_forward,
+    llmk_operator_gated_linear;
 
 /* The whole of a public operator function: check, select, launch. */
 llmk_status llmk_operate(const llmk_operator *op, llmk_context *ctx, cl_command_queue queue,
                          const void *args, const llmk_events *events);
+
+/* For operators made of others: selects a variant of `op` for a checked problem, and enqueues its
+ * kernels as part of `launch`. */
+llmk_status llmk_operate_within(llmk_launch *launch, const llmk_operator *op, const void *problem);
 
 /* Runs one variant, without selection, on checked and non-empty problems. */
 llmk_status llmk_launch_variant(const llmk_operator *op, const llmk_variant *variant,
