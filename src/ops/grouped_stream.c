@@ -97,7 +97,7 @@ static int kind_of(const grouped_problem *p)
     const llmk_weights *w = p->weights;
     const bool narrow = w->scale_kind == LLMK_SCALE_F16 || w->scale_kind == LLMK_SCALE_BF16;
     const bool affine = is_codes(w) && w->groups > 1 && !narrow;
-    if (llmk_linear_gathers(w, &p->x))
+    if (llmk_linear_gathers(w, &p->x, 8))
         return GATHERED;
     return (p->height == LOW ? LOW_TILES : HIGH_TILES) + affine;
 }
