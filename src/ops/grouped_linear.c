@@ -96,16 +96,19 @@ static llmk_workspace *workspace(const void *problem_)
 
 static llmk_status launch(llmk_launch *l, const problem *p, bool ref)
 {
+    grouped_problem g = p->g;
+    if (l->config)
+        g.height = l->config->value[0];
     llmk_kernel k = llmk_kernel_open(
         l, ref ? "grouped_linear/grouped_ref.cl" : "grouped_linear/grouped_schedule.cl", "",
         ref ? "grouped_schedule_ref" : "grouped_schedule");
     llmk_arg_view(&k, &p->offsets);
     llmk_arg_u32(&k, (uint32_t)p->g.weights->experts);
     llmk_arg_u32(&k, (uint32_t)p->g.rows);
-    llmk_arg_u32(&k, p->g.height);
+    llmk_arg_u32(&k, g.height);
     llmk_arg_buffer(&k, p->g.schedule);
     LLMK_TRY(llmk_kernel_enqueue(&k, (size_t[]){1, 1, 1}, (size_t[]){ref ? 1 : 128, 1, 1}));
-    return llmk_grouped_launch(l, &p->g, ref);
+    return llmk_grouped_launch(l, &g, ref);
 }
 
 static bool portable_supports(llmk_context *ctx, const void *problem_, llmk_reason *why)
@@ -136,6 +139,23 @@ static const llmk_variant variants[] = {
     {"portable", portable_supports, portable_launch},
     {"ref", ref_supports, ref_launch},
 };
+
+static const llmk_config configs[] = {
+    {"portable", "height-4", {LLMK_GROUPED_FEW}, 0, 0},
+    {"portable", "height-64", {64}, 0, 0},
+};
+
+static const char *const size_names[] = {"rows", "experts", "n", "k", NULL};
+
+static bool sizes_of(const void *problem_, uint64_t sizes[LLMK_TUNING_SIZES])
+{
+    const grouped_problem *g = &((const problem *)problem_)->g;
+    sizes[0] = g->rows;
+    sizes[1] = g->weights->experts;
+    sizes[2] = g->weights->n;
+    sizes[3] = g->weights->k;
+    return true;
+}
 
 /* ---- Self-test ---- */
 
@@ -209,6 +229,10 @@ const llmk_operator llmk_operator_grouped_linear = {
     .variant_count = LLMK_COUNT(variants),
     .key = key,
     .self_test = self_test,
+    .size_names = size_names,
+    .sizes = sizes_of,
+    .configs = configs,
+    .config_count = LLMK_COUNT(configs),
     .workspace = workspace,
 };
 _Static_assert(sizeof(problem) <= LLMK_PROBLEM_SIZE, "raise LLMK_PROBLEM_SIZE");

@@ -100,6 +100,8 @@ llmk_status llmk_linear_nv90_launch(llmk_launch *launch, const void *problem)
         uint32_t cut = cut_of(tiles, units);
         if (launch->ctx->is_trial) /* whose problems are small: every width has its turn */
             cut = p->x.nrows < MIN_ROWS ? 4 : p->x.align < 16 ? 2 : 1;
+        if (launch->config)
+            cut = launch->config->value[0];
         const uint64_t parts = tiles * cut;
         const linear_recipe r = {.file = FILE_NAME,
                                  .defines = p->x.dtype == LLMK_F16 ? "-DX=f16" : "-DX=bf16",

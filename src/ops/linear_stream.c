@@ -146,7 +146,10 @@ static llmk_status launch_stream(llmk_launch *launch, const linear_problem *p, c
 llmk_status llmk_linear_nv_stream_launch(llmk_launch *launch, const void *problem)
 {
     const linear_problem *p = problem;
-    return launch_stream(launch, p, shape_of(launch->ctx, p->weights), "");
+    const shape *s = shape_of(launch->ctx, p->weights);
+    if (launch->config)
+        s = launch->config->value[0] ? &small : &large;
+    return launch_stream(launch, p, s, "");
 }
 
 llmk_status llmk_linear_emulated_nv_stream_launch(llmk_launch *launch, const void *problem)

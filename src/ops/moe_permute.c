@@ -120,7 +120,7 @@ static llmk_status launch_gather(llmk_launch *launch, const permute_problem *p, 
         llmk_arg_u32(&k, p->x.align >= 16 && p->rows.align >= 16);
     const llmk_grid grid =
         ref ? llmk_element_grid(p->rows.nrows, p->rows.ncols)
-            : llmk_tile_grid(&launch->ctx->caps, p->rows.nrows, p->rows.ncols, 1);
+            : llmk_tile_grid(&launch->ctx->caps, p->rows.nrows, p->rows.ncols, 1, 0);
     return llmk_kernel_enqueue(&k, grid.groups, grid.local);
 }
 
