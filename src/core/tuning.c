@@ -254,6 +254,24 @@ void llmk_tuning_free(llmk_tuning *tuning)
     free(tuning);
 }
 
+bool llmk_tuning_pin(llmk_context *ctx, const llmk_operator *op, const llmk_choice *choice)
+{
+    llmk_tuning_free(ctx->tuning);
+    ctx->tuning = NULL;
+    if (!choice)
+        return true;
+    llmk_tuning *t = calloc(1, sizeof *t);
+    if (!t || !(t->list = calloc(1, sizeof *t->list))) {
+        free(t);
+        return false;
+    }
+    t->list[0] = (entry){.op = op, .choice = *choice};
+    memset(t->list[0].exponent, ANY_SIZE, sizeof t->list[0].exponent);
+    t->count = 1;
+    ctx->tuning = t;
+    return true;
+}
+
 bool llmk_tuning_find(const llmk_context *ctx, const llmk_operator *op, const void *problem,
                       llmk_choice *choice)
 {

@@ -43,6 +43,11 @@ void llmk_tuning_free(llmk_tuning *tuning);
 bool llmk_tuning_find(const llmk_context *ctx, const struct llmk_operator *op, const void *problem,
                       struct llmk_choice *choice);
 
+/* In place of all rows, one: calls of `op` are to use the choice (NULL: there are none). For the
+ * tuner, while no call is made. False without memory. */
+bool llmk_tuning_pin(llmk_context *ctx, const struct llmk_operator *op,
+                     const struct llmk_choice *choice);
+
 /* Whether a row is for ctx's device. */
 bool llmk_tuning_is_for(const llmk_context *ctx, const llmk_tuning_row *row);
 /* Whether its words make sense on ctx's device; writes a sentence where not. */

@@ -21,7 +21,7 @@ expect() {
     fi
 }
 full() { "$@" >/dev/full; }
-bench=$build/llmk-bench demo=$build/llmk-demo info=$build/llmk-info
+bench=$build/llmk-bench demo=$build/llmk-demo info=$build/llmk-info tune=$build/llmk-tune
 
 # --- output that cannot be written
 if [ -w /dev/full ]; then
@@ -30,6 +30,7 @@ if [ -w /dev/full ]; then
         expect 1 "llmk-info: the output cannot be written" full "$info" "$option"
     done
     expect 1 "llmk-demo: the output cannot be written" full "$demo" --help
+    expect 1 "llmk-tune: the output cannot be written" full "$tune" --help
     expect 1 "llmk-info: the output cannot be written" full "$info" --images
     expect 1 "llmk-demo: the output cannot be written" full "$demo" --generate made.gguf
     expect 2 "unrecognized option" full "$demo" --bogus # the first reason counts
