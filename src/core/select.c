@@ -104,7 +104,7 @@ static void list_choices(const llmk_operator *op, const char *name, char *text, 
         if (strcmp(op->configs[i].variant, v->name) == 0)
             n += (size_t)snprintf(text + n, size - n, "%s%s@%s", n ? ", " : "", v->name,
                                   op->configs[i].name);
-    if (!n)
+    if (v && !n)
         snprintf(text, size, "%s alone", v->name);
 }
 

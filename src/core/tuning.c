@@ -66,28 +66,37 @@ bool llmk_tuning_shape(const llmk_operator *op, const void *problem, char *text,
     return used < size;
 }
 
-/* The inverse of llmk_tuning_shape: every size in its order. */
+/* The inverse of llmk_tuning_shape: sizes in their order, of which some may be left out. */
 static bool parse_shape(const llmk_operator *op, const char *text,
                         uint8_t exponent[LLMK_TUNING_SIZES])
 {
+    bool first = true;
     memset(exponent, ANY_SIZE, LLMK_TUNING_SIZES);
-    for (size_t i = 0; text && op->size_names[i]; i++) {
+    for (size_t i = 0; text && *text && op->size_names[i]; i++) {
         const size_t length = strlen(op->size_names[i]);
-        if (i && *text++ != ' ')
-            return false;
-        if (strncmp(text, op->size_names[i], length) != 0 || text[length] != '=')
-            return false;
-        const char *digits = text + length + 1;
+        const char *word = text + !first;
+        if (strncmp(word, op->size_names[i], length) != 0 || word[length] != '=')
+            continue;
+        const char *digits = word + length + 1;
         char *end;
-        if (*digits < '1' || *digits > '9')
+        if ((!first && *text != ' ') || *digits < '1' || *digits > '9')
             return false;
         const unsigned long long value = strtoull(digits, &end, 10);
         if (value & (value - 1))
             return false;
         exponent[i] = exponent_of(value);
         text = end;
+        first = false;
     }
-    return !text || !*text;
+    return !text || (!first && !*text);
+}
+
+static unsigned missing_sizes(const llmk_operator *op, const uint8_t exponent[LLMK_TUNING_SIZES])
+{
+    unsigned missing = 0;
+    for (size_t i = 0; op->size_names[i]; i++)
+        missing += exponent[i] == ANY_SIZE;
+    return missing;
 }
 
 void llmk_tuning_hash(const llmk_operator *op, const llmk_config *config, char text[17])
@@ -133,10 +142,10 @@ static bool resolve(const llmk_context *ctx, const llmk_tuning_row *row, entry *
     if (!parse_shape(e->op, row->shape, e->exponent))
         return llmk_no(why, "\"%.80s\" is no shape of %s", row->shape, e->op->name);
     e->rank = (row->device         ? 0
-               : row->architecture ? 4
-               : row->vendor       ? 8
-                                   : 12) +
-              (row->types ? 0 : 2) + (row->shape ? 0 : 1);
+               : row->architecture ? 16
+               : row->vendor       ? 32
+                                   : 48) +
+              (row->types ? 0 : 8) + missing_sizes(e->op, e->exponent);
     if (is(row->variant, LLMK_TUNING_RULE))
         return !row->config || llmk_no(why, "a configuration of no variant");
     const bool has_config = row->config && !is(row->config, LLMK_TUNING_RULE);
@@ -227,7 +236,7 @@ llmk_tuning *llmk_tuning_open(llmk_context *ctx)
         free(t);
         return NULL; /* rows are advice */
     }
-    reading users = {.ctx = ctx, .tuning = t}, built_in = {.ctx = ctx, .tuning = t, .rank = 16};
+    reading users = {.ctx = ctx, .tuning = t}, built_in = {.ctx = ctx, .tuning = t, .rank = 64};
     read_users(&users);
     for (size_t i = 0; i < llmk_tuning_built_in_count; i++)
         take(&built_in, i, &llmk_tuning_built_in[i]);

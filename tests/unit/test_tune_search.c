@@ -29,7 +29,7 @@ static double uniform(pretence *p)
 
 static double true_us(const pretence *p, const char *name)
 {
-    return strcmp(name, TUNE_DEFAULT) == 0 ? p->us[p->count] : p->us[atoi(name + 1)];
+    return strcmp(name, TUNE_DEFAULT) == 0 ? p->us[p->count] : p->us[strtoul(name + 1, NULL, 10)];
 }
 
 static double batch_us(pretence *p, const char *name)

@@ -186,6 +186,12 @@ static void test_levels(void **state)
     assert_choice(call, "cpu@4x4");
     assert_choice("linear m=1 n=100 k=300 w=w8", "cpu@2x4");
     assert_choice("linear m=1 n=100 k=300", "cpu@1x4");
+    write_rows(row_of("linear", "cpu@1x4", ", \"shape\": \"m=2\""),
+               row_of("linear", "cpu@4x4", ", \"shape\": \"m=2 k=512\""),
+               row_of("linear", "cpu@8x3", ", \"shape\": \"n=128\""));
+    assert_choice(call, "cpu@4x4");
+    assert_choice("linear m=2 n=100 k=600 w=w8", "cpu@1x4"); /* the first of as many sizes */
+    assert_choice("linear m=1 n=100 k=600 w=w8", "cpu@8x3");
     write_rows(row_of("linear", "default", shape), row_of("linear", "cpu@2x4", types), NULL);
     assert_choice(call, "cpu"); /* measured: the library's own order is best here */
     assert_choice("linear m=1 n=100 k=300 w=w8", "cpu@2x4");
@@ -237,7 +243,10 @@ static const hostile files[] = {
     {"a configuration of the rule",
      ROW("\"op\": \"linear\", \"variant\": \"default\", \"config\": \"2x4\""), "of no variant"},
     {"a shape without sizes", ROW(LINEAR ", \"shape\": \"\""), "is no shape of linear"},
-    {"too few sizes", ROW(LINEAR ", \"shape\": \"m=1 n=2\""), "is no shape"},
+    {"sizes in another order", ROW(LINEAR ", \"shape\": \"n=2 m=1\""), "is no shape"},
+    {"a size twice", ROW(LINEAR ", \"shape\": \"m=1 m=1\""), "is no shape"},
+    {"a blank too many", ROW(LINEAR ", \"shape\": \"m=1  n=2\""), "is no shape"},
+    {"a blank at the end", ROW(LINEAR ", \"shape\": \"m=1 \""), "is no shape"},
     {"too many sizes", ROW(LINEAR ", \"shape\": \"m=1 n=2 k=4 l=8\""), "is no shape"},
     {"other sizes", ROW(LINEAR ", \"shape\": \"rows=1 n=2 k=4\""), "is no shape"},
     {"no power of two", ROW(LINEAR ", \"shape\": \"m=3 n=2 k=4\""), "is no shape"},

@@ -239,16 +239,30 @@ static tune_answer check(void *user, const char *candidate, char why[TUNE_WHY])
     return answer;
 }
 
+/* The numbers of an answer; false where there are fewer. */
+static bool read_numbers(const char *text, double *const *numbers, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        char *end;
+        *numbers[i] = strtod(text, &end);
+        if (end == text)
+            return false;
+        text = end;
+    }
+    return true;
+}
+
 static tune_answer time_one(void *user, const char *candidate, double seconds, tune_timing *timing,
                             char why[TUNE_WHY])
 {
     tune_link *link = user;
     char request[TUNE_NAME + 64];
+    double *const numbers[] = {&timing->us, &timing->spread};
     snprintf(request, sizeof request, "time %s %g\n", candidate, seconds);
+    snprintf(why, TUNE_WHY, "its worker gave no times");
     const tune_answer answer = ask_about(link, request, why);
-    if (answer == TUNE_OK && sscanf(link->answer, "%lf %lf", &timing->us, &timing->spread) != 2)
-        return TUNE_BAD;
-    return answer;
+    return answer != TUNE_OK || read_numbers(link->answer, numbers, LLMK_COUNT(numbers)) ? answer
+                                                                                         : TUNE_BAD;
 }
 
 static tune_answer time_pair(void *user, const char *candidate, double seconds, tune_pair *pair,
@@ -256,14 +270,14 @@ static tune_answer time_pair(void *user, const char *candidate, double seconds, 
 {
     tune_link *link = user;
     char request[TUNE_NAME + 64];
+    double *const numbers[] = {
+        &pair->candidate.us, &pair->candidate.spread, &pair->fallback.us, &pair->fallback.spread,
+        &pair->q1,           &pair->median,           &pair->q3};
     snprintf(request, sizeof request, "pair %s %g\n", candidate, seconds);
+    snprintf(why, TUNE_WHY, "its worker gave no times");
     const tune_answer answer = ask_about(link, request, why);
-    if (answer == TUNE_OK &&
-        sscanf(link->answer, "%lf %lf %lf %lf %lf %lf %lf", &pair->candidate.us,
-               &pair->candidate.spread, &pair->fallback.us, &pair->fallback.spread, &pair->q1,
-               &pair->median, &pair->q3) != 7)
-        return TUNE_BAD;
-    return answer;
+    return answer != TUNE_OK || read_numbers(link->answer, numbers, LLMK_COUNT(numbers)) ? answer
+                                                                                         : TUNE_BAD;
 }
 
 static void dropped(void *user, const char *candidate, const char *why)

@@ -1,6 +1,8 @@
 /* tune_search.c - successive halving. */
 #include "tools/common/tune_search.h"
 
+#include "core/core.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -134,8 +136,9 @@ tune_answer tune_search(const tune_bench *bench, const char (*candidates)[TUNE_N
         return sound;
     if (!check_all(&s))
         return TUNE_STOP;
-    for (double each = seconds / 16; s.count > FINALISTS && each < seconds; each *= 2)
-        if (!halve(&s, each))
+    static const double rounds[] = {1.0 / 16, 1.0 / 8, 1.0 / 4, 1.0 / 2};
+    for (size_t i = 0; s.count > FINALISTS && i < LLMK_COUNT(rounds); i++)
+        if (!halve(&s, rounds[i] * seconds))
             return TUNE_STOP;
     if (s.count > 1 && !halve(&s, seconds / 4))
         return TUNE_STOP;
