@@ -175,7 +175,7 @@ typedef struct reading {
     llmk_context *ctx;
     llmk_tuning *tuning;
     unsigned rank; /* added to that of every row */
-    size_t ignored, first_ignored;
+    size_t taken, ignored, first_ignored;
     llmk_reason why; /* of the first */
 } reading;
 
@@ -188,7 +188,7 @@ static void take(void *user, size_t index, const llmk_tuning_row *row)
     if (!llmk_tuning_is_for(r->ctx, row))
         return;
     bool good = resolve(r->ctx, row, &e, &why);
-    if (good && t->count == LLMK_TUNING_MAX_ROWS)
+    if (good && r->taken == LLMK_TUNING_MAX_ROWS)
         good = llmk_no(&why, "more than %d rows", LLMK_TUNING_MAX_ROWS);
     if (good && row->types && !(e.types = strdup(row->types)))
         good = llmk_no(&why, "no memory for it");
@@ -199,6 +199,7 @@ static void take(void *user, size_t index, const llmk_tuning_row *row)
         }
         return;
     }
+    r->taken++;
     e.rank += r->rank;
     e.order = (unsigned)t->count;
     t->list[t->count++] = e;
@@ -232,7 +233,8 @@ llmk_tuning *llmk_tuning_open(llmk_context *ctx)
     if (ctx->is_trial || (file && strcasecmp(file, "off") == 0))
         return NULL;
     llmk_tuning *t = calloc(1, sizeof *t);
-    if (!t || !(t->list = calloc(LLMK_TUNING_MAX_ROWS, sizeof *t->list))) {
+    const size_t most = LLMK_TUNING_MAX_ROWS + llmk_tuning_built_in_count;
+    if (!t || !(t->list = calloc(most, sizeof *t->list))) {
         free(t);
         return NULL; /* rows are advice */
     }
