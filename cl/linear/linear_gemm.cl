@@ -21,18 +21,6 @@ kernel __attribute__((reqd_work_group_size(16, 8, 1))) void linear_gemm(LINEAR_P
     for (uint i = 0; i < 8; i++)
         out[i] = sum[i];
 #pragma unroll 1
-    for (uint i = 0; i < 8; i++) {
-        const ulong row = m0 + tile_row(i);
-        const uint column = n0 + tx * 4;
-        if (row < m) {
-            if (column < n)
-                finish(a, row, column, out[i].x);
-            if (column + 1 < n)
-                finish(a, row, column + 1, out[i].y);
-            if (column + 2 < n)
-                finish(a, row, column + 2, out[i].z);
-            if (column + 3 < n)
-                finish(a, row, column + 3, out[i].w);
-        }
-    }
+    for (uint i = 0; i < 8; i++)
+        finish4(a, m0 + tile_row(i), n0 + tx * 4, out[i]);
 }

@@ -4,9 +4,8 @@
 // a time, read by the lanes that need it. docs/matrix-units.md explains it. The build chooses
 //
 //     -DX=f16 | bf16   -DW=u4_nv | s8_nv   -DFRAGMENT_MMA, and perhaps -DFRAGMENT_EMULATED
-//     -DWARPS=8 | 16        share the rows of a work-group: each takes every WARPS-th step along K
-//     -DTILES=1 | 2         blocks of 16 rows of W in a work-group (for sixteen plain rows of x, which
-//                           each work-group reads again, two)
+//     -DWARPS=4 | 8 | 16    share the rows of a work-group: each takes every WARPS-th step along K
+//     -DTILES=1 | 2         blocks of 16 rows of W in a work-group
 //     -DSPAN=1 | 2 | 4      times 32 weights along K have one scale: groups are multiples of that;
 //                           0: a row has one scale
 //
@@ -25,6 +24,8 @@
 #define SPAN_K    (WHOLE ? STEP_K : SPAN * 32)
 #define WHOLE     (SPAN == 0) // scales are applied at the end
 #define SPANS     (WHOLE ? 1 : STEP_K / SPAN_K)
+#define SPAN_SHIFT (SPAN == 4 ? 7 : SPAN == 2 ? 6 : 5) // log2 of SPAN_K
+#define HALVES     (STEP_K / 32)
 #define MAX_TILES 2
 
 // Only blocks of 32 weights come with minimums.
@@ -39,7 +40,8 @@ typedef struct {
     uint ratio, last_group;
 } groups_t;
 
-// Plain: known to have neither zeros nor minimums, and scales of two bytes.
+// Plain: known to have neither zeros nor minimums, and scales of two bytes. A shift spares nearly every
+// work-group the division.
 LINEAR_INLINE groups_t groups_of(const linear_t a, const bool plain)
 {
     groups_t g;
@@ -47,7 +49,10 @@ LINEAR_INLINE groups_t groups_of(const linear_t a, const bool plain)
     g.zeros = !plain && a.zeros;
     g.minimums = MINIMUMS && !plain && a.scale_kind == SCALE_F16_MIN;
     const uint spans = a.group_size / SPAN_K; // of a group
-    g.ratio = a.groups == 1 ? 0 : (0x80000000u + spans - 1) / spans;
+    g.ratio = 0;
+    if (!WHOLE && a.groups > 1)
+        g.ratio = a.group_shift < 32 ? 0x80000000u >> (a.group_shift - SPAN_SHIFT)
+                                     : (0x80000000u + spans - 1) / spans;
     g.last_group = a.groups - 1;
     return g;
 }
@@ -100,9 +105,10 @@ LINEAR_INLINE void find_tile(const linear_t a, tile_t *t, groups_t g, uint block
 
 LINEAR_INLINE void load_step(tile_t *t, groups_t g, uint step)
 {
+    global const uint4 *data = t->data + step * (LOADS * NV_TILE_BYTES / 16);
     FRAGMENT_UNROLL
     for (uint i = 0; i < LOADS; i++) {
-        const uint4 v = load_codes(t->data + (step * LOADS + i) * (NV_TILE_BYTES / 16));
+        const uint4 v = load_codes(data + i * (NV_TILE_BYTES / 16));
         t->w[i][0] = v.x;
         t->w[i][1] = v.y;
         t->w[i][2] = v.z;
@@ -178,8 +184,31 @@ LINEAR_INLINE void multiply(fragment_unit unit, tile_t *t, const bool minimums, 
     }
 }
 
+// x of a step: eight elements for each 32, of a lane's row of each eight. Rows beyond M are the last
+// one again; their sums are not stored. Gathered: in any layout and order, or K is not whole steps.
+LINEAR_INLINE void load_x(const linear_t a, const ulong x_row[MAX_PARTS], uint k, const uint parts,
+                          const bool gathered, uint x[HALVES][MAX_PARTS][4])
+{
+    const bool vectors = a.x_access == X_ALIGNED && a.k % 8 == 0;
+    FRAGMENT_UNROLL
+    for (uint p = 0; p < parts; p++) {
+        global const uint4 *row =
+            (global const uint4 *)((global const ushort *)a.x + x_row[p] + (gathered ? 0 : k));
+        FRAGMENT_UNROLL
+        for (uint h = 0; h < HALVES; h++) {
+            const uint4 v = !gathered ? (FRAGMENT_IS_PAST(k, a.k) ? (uint4)(0u) : row[h * 4])
+                            : vectors ? x8(a, x_row[p], true, k + h * 32, false)
+                                      : x8(a, x_row[p], true, k + h * 32, true);
+            x[h][p][0] = v.x;
+            x[h][p][1] = v.y;
+            x[h][p][2] = v.z;
+            x[h][p][3] = v.w;
+        }
+    }
+}
+
 // A work-group's outputs: `tiles` blocks of 16 rows of W by 8 `parts` rows of x. Beyond N the last
-// block is computed again, beyond M from an x of 0, and neither is stored.
+// block is computed again and not stored.
 LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sums, const ulong m0,
                           const uint tiles, const uint parts, const bool plain, const bool gathered)
 {
@@ -187,13 +216,11 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
     const uint first_block = (uint)get_group_id(0) * tiles, last_block = (a.n - 1) / 16;
     tile_t t[MAX_TILES];
     ulong x_row[MAX_PARTS];
-    bool is_row[MAX_PARTS];
     float x_sum[MAX_PARTS][4];
     FRAGMENT_UNROLL
     for (uint p = 0; p < parts; p++) {
-        const ulong m = m0 + p * 8 + g;
-        x_row[p] = row_begin(a.x_rows, min(m, a.m - 1));
-        is_row[p] = m < a.m;
+        const ulong m = min(m0 + p * 8 + g, a.m - 1);
+        x_row[p] = gathered ? row_begin(a.x_rows, m) : a.x_rows.offset + m * a.x_rows.s0;
     }
     const groups_t groups = groups_of(a, plain);
     FRAGMENT_UNROLL
@@ -204,30 +231,24 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
     }
 
     const uint steps = (a.k + STEP_K - 1) / STEP_K, turns = FRAGMENT_TURNS(steps, WARPS);
+    _Pragma("unroll 1")
     for (uint step = unit.wave; step < turns; step += WARPS) {
+        uint x[HALVES][MAX_PARTS][4];
         FRAGMENT_UNROLL
         for (uint n = 0; n < tiles; n++)
-            load_step(&t[n], groups, min(step, steps - 1));
+            load_step(&t[n], groups, FRAGMENT_IS_PAST(step, steps) ? steps - 1 : step);
+        load_x(a, x_row, step * STEP_K + q * 8, parts, gathered, x);
         FRAGMENT_UNROLL
-        for (uint h = 0; h < STEP_K / 32; h++) {
-            const uint span = h * 32 / SPAN_K, k = step * STEP_K + h * 32 + q * 8;
-            uint x[MAX_PARTS][4];
-            FRAGMENT_UNROLL
-            for (uint p = 0; p < parts; p++) {
-                const uint4 v = x8(a, x_row[p], is_row[p], k, gathered);
-                x[p][0] = v.x;
-                x[p][1] = v.y;
-                x[p][2] = v.z;
-                x[p][3] = v.w;
-            }
+        for (uint h = 0; h < HALVES; h++) {
+            const uint span = h * 32 / SPAN_K;
             if (!WHOLE && h * 32 % SPAN_K == 0) {
                 clear(x_sum, parts);
                 FRAGMENT_UNROLL
                 for (uint n = 0; n < tiles; n++)
                     begin_span(&t[n], groups, span, parts);
             }
-            multiply(unit, t, groups.minimums, h * 32 / LOAD_K, h % (LOAD_K / 32), tiles, parts, x,
-                     x_sum);
+            multiply(unit, t, groups.minimums, h * 32 / LOAD_K, h % (LOAD_K / 32), tiles, parts,
+                     x[h], x_sum);
             if (!WHOLE && (h + 1) * 32 % SPAN_K == 0) {
                 FRAGMENT_UNROLL
                 for (uint n = 0; n < tiles; n++)
@@ -247,21 +268,40 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
     }
 }
 
-// Registers are bounded such that as many work-groups run on a compute unit as hide the loads.
-#if WARPS == 8 && (SPAN == 0 || SPAN == 4)
-#define PLAIN_8 RESIDENT(3)
+// How many work-groups find room on a compute unit, which bounds their registers. Short spans need
+// more of them.
+#define SHORT (SPAN == 1 || SPAN == 2)
+#if WARPS == 4
+#define AFFINE_8  RESIDENT(4)
+#define AFFINE_16 RESIDENT(3)
+#define PLAIN_16  RESIDENT(4)
+#if SHORT
+#define PLAIN_8 RESIDENT(5)
 #else
-#define PLAIN_8 RESIDENT(2)
+#define PLAIN_8 RESIDENT(7)
 #endif
-#if WARPS == 8
+#elif WARPS == 8
+#define AFFINE_8  RESIDENT(2)
+#define AFFINE_16 RESIDENT(1)
+#if SHORT
+#define PLAIN_8  RESIDENT(2)
+#define PLAIN_16 RESIDENT(1)
+#elif W_IS_U4
+#define PLAIN_8  RESIDENT(3)
 #define PLAIN_16 RESIDENT(2)
 #else
-#define PLAIN_16 RESIDENT(1)
+#define PLAIN_8  RESIDENT(4)
+#define PLAIN_16 RESIDENT(2)
 #endif
-#if WARPS == 8 && SPAN != 1
-#define AFFINE_16 RESIDENT(2)
 #else
+#define AFFINE_8  RESIDENT(1)
 #define AFFINE_16 RESIDENT(1)
+#define PLAIN_8   RESIDENT(2)
+#if SHORT
+#define PLAIN_16 RESIDENT(1)
+#else
+#define PLAIN_16 RESIDENT(2)
+#endif
 #endif
 
 #define STREAM(name, bound, tiles, parts, plain, gathered)                                         \
@@ -275,8 +315,8 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
 
 // By rows of x, eight or sixteen.
 STREAM(linear_stream_8, PLAIN_8, TILES, 1, true, false)
-STREAM(linear_stream_16, PLAIN_16, 2, 2, true, false)
-STREAM(linear_stream_8_affine, RESIDENT(2), TILES, 1, false, false)
+STREAM(linear_stream_16, PLAIN_16, TILES, 2, true, false)
+STREAM(linear_stream_8_affine, AFFINE_8, TILES, 1, false, false)
 STREAM(linear_stream_16_affine, AFFINE_16, TILES, 2, false, false)
-STREAM(linear_stream_8_gathered, RESIDENT(2), TILES, 1, false, true)
+STREAM(linear_stream_8_gathered, AFFINE_8, TILES, 1, false, true)
 STREAM(linear_stream_16_gathered, AFFINE_16, TILES, 2, false, true)

@@ -339,7 +339,8 @@ void linear_wgmma(LINEAR_PARAMETERS, const uint cut)
     }
     if (boxes && item == 256) {
         slot = nv90_take_slot();
-        nv90_map_rows(map, (global const ushort *)x + x_rows.offset, k, (uint)m, x_rows.s0 * 2);
+        nv90_map_rows(map, (global const ushort *)x + x_rows.offset, k, (uint)m, x_rows.s0 * 2,
+                      TILE_M);
         nv90_map_columns(map + NV90_MAP_BYTES, data, k, n / 32, pitch);
     }
     barrier(CLK_LOCAL_MEM_FENCE);

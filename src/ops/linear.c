@@ -309,15 +309,24 @@ static bool portable_supports(llmk_context *ctx, const void *problem, llmk_reaso
     return reads(problem, LLMK_LAYOUTS_PORTABLE | LLMK_LAYOUTS_NV, why);
 }
 
+/* Whether wide tiles of f32 fill the device twice. The order of sums is that of the others. */
+static bool is_wide(const llmk_context *ctx, const linear_problem *p)
+{
+    const uint64_t tiles = (p->x.nrows + 63) / 64 * ((p->weights->n + 127) / 128);
+    return p->x.dtype == LLMK_F32 && p->weights->layout == LLMK_LAYOUT_F32_PORTABLE &&
+           tiles >= UINT64_C(2) * ctx->caps.compute_units;
+}
+
 static llmk_status portable_launch(llmk_launch *launch, const void *problem)
 {
     const linear_problem *p = problem;
+    const bool wide = is_wide(launch->ctx, p);
     char defines[32];
-    const linear_recipe r = {.file = "linear/linear_gemm.cl",
+    const linear_recipe r = {.file = wide ? "linear/linear_gemm_wide.cl" : "linear/linear_gemm.cl",
                              .defines = typed_defines(p, defines),
-                             .kernel = "linear_gemm",
+                             .kernel = wide ? "linear_gemm_wide" : "linear_gemm",
                              .rows = 64,
-                             .columns = 64,
+                             .columns = wide ? 128 : 64,
                              .local = {16, 8, 1}};
     return llmk_linear_run(launch, p, &r);
 }
@@ -345,7 +354,9 @@ static llmk_status ref_launch(llmk_launch *launch, const void *problem)
 static const llmk_variant variants[] = {
     {"cpu", cpu_supports, cpu_launch},
     LLMK_LINEAR_ROW("nv-stream", nv_stream),
+    LLMK_LINEAR_ROW("nv-dot", nv_dot),
     LLMK_LINEAR_ROW("nv-rows", nv_rows),
+    LLMK_LINEAR_ROW("nv90-packed", nv90_packed),
     LLMK_LINEAR_ROW("nv-packed", nv_packed),
     {"subgroup", subgroup_supports, subgroup_launch},
     {"gemv", gemv_supports, gemv_launch},
@@ -372,8 +383,13 @@ static const llmk_config configs[] = {
     CPU_CONFIG(2, 4),
     CPU_CONFIG(4, 4),
     CPU_CONFIG(8, 3),
-    {"nv-stream", "large", {0}, 256, 0},
-    {"nv-stream", "small", {1}, 512, 0},
+    {"nv-stream", "fine", {0}, 128, 0},
+    {"nv-stream", "large", {1}, 256, 0},
+    {"nv-stream", "small", {2}, 512, 0},
+    {"nv90-packed", "32", {32}, 0, 0},
+    {"nv90-packed", "64", {64}, 0, 0},
+    {"nv90-packed", "128", {128}, 0, 0},
+    {"nv90-packed", "256", {256}, 0, 0},
     {"nv-packed", "32", {32}, 0, 0},
     {"nv-packed", "64", {64}, 0, 0},
     TEAM_CONFIG("subgroup", 32),
@@ -390,11 +406,16 @@ static const llmk_config configs[] = {
 static bool config_fits(const llmk_context *ctx, const void *problem, const llmk_config *c,
                         llmk_reason *why)
 {
-    const linear_problem *p = problem;
+    const llmk_weights *w = ((const linear_problem *)problem)->weights;
+    const bool u4 = llmk_layout_is_u4(w->layout);
     (void)ctx;
-    return strcmp(c->variant, "nv-packed") != 0 || c->value[0] == 32 ||
-           !llmk_linear_packed_is_short(p->weights) ||
-           llmk_no(why, "short groups take tiles of 32 rows");
+    if (strcmp(c->variant, "nv-packed") == 0 && c->value[0] != 32 && llmk_linear_packed_is_short(w))
+        return llmk_no(why, "short groups take tiles of 32 rows");
+    if (strcmp(c->variant, "nv-stream") == 0 && strcmp(c->name, "fine") == 0 && !u4)
+        return llmk_no(why, "for weights of 4 bits");
+    if (strcmp(c->variant, "nv90-packed") == 0 && c->value[0] == 256 && (u4 || w->groups > 1))
+        return llmk_no(why, "tiles of 256 rows are for weights of 8 bits in one group a row");
+    return true;
 }
 
 static const char *const size_names[] = {"m", "n", "k", NULL};
@@ -412,13 +433,18 @@ static bool sizes_of(const void *problem, uint64_t sizes[LLMK_TUNING_SIZES])
 static llmk_status self_test(llmk_trial *t, const void *problem)
 {
     const linear_problem *p = problem;
+    if (t->variant->launch == llmk_linear_nv90_packed_launch)
+        return llmk_linear_self_test_wide(t, p->x.dtype, p->weights, p->y.dtype);
     const bool few = t->variant->launch == gemv_launch || t->variant->launch == subgroup_launch;
+    const bool dot = t->variant->launch == llmk_linear_nv_dot_launch ||
+                     t->variant->launch == llmk_linear_emulated_nv_dot_launch;
     const bool stream = t->variant->launch == llmk_linear_nv_stream_launch ||
                         t->variant->launch == llmk_linear_emulated_nv_stream_launch ||
                         t->variant->launch == llmk_linear_nv_rows_launch ||
                         t->variant->launch == llmk_linear_emulated_nv_rows_launch;
     return llmk_linear_self_test(t, p->x.dtype, p->weights, p->y.dtype,
-                                 few      ? GEMV_ROWS
+                                 dot      ? 2
+                                 : few    ? GEMV_ROWS
                                  : stream ? 16
                                           : 70,
                                  few || stream);

@@ -62,6 +62,8 @@ LLMK_LINEAR_DECLARE(emulated_amd);
 /* And for few rows of x (linear_stream.c). */
 LLMK_LINEAR_DECLARE(nv_stream);
 LLMK_LINEAR_DECLARE(emulated_nv_stream);
+LLMK_LINEAR_DECLARE(nv_dot);
+LLMK_LINEAR_DECLARE(emulated_nv_dot);
 LLMK_LINEAR_DECLARE(nv_rows);
 LLMK_LINEAR_DECLARE(emulated_nv_rows);
 
@@ -70,6 +72,7 @@ LLMK_LINEAR_DECLARE(nv_packed);
 LLMK_LINEAR_DECLARE(emulated_nv_packed);
 /* Whether groups are so short that tiles of 32 rows are the only ones. */
 bool llmk_linear_packed_is_short(const llmk_weights *w);
+LLMK_LINEAR_DECLARE(nv90_packed); /* linear_nv90.c */
 
 #define LLMK_LINEAR_TILED_VARIANTS                                                                 \
     LLMK_LINEAR_ROW("nv90", nv90), LLMK_LINEAR_ROW("nv-wide", nv_wide), LLMK_LINEAR_ROW("nv", nv), \
@@ -81,6 +84,7 @@ bool llmk_linear_packed_is_short(const llmk_weights *w);
         LLMK_LINEAR_ROW("emulated-nv", emulated_nv),                                               \
         LLMK_LINEAR_ROW("emulated-amd", emulated_amd),                                             \
         LLMK_LINEAR_ROW("emulated-nv-stream", emulated_nv_stream),                                 \
+        LLMK_LINEAR_ROW("emulated-nv-dot", emulated_nv_dot),                                       \
         LLMK_LINEAR_ROW("emulated-nv-rows", emulated_nv_rows),                                     \
         LLMK_LINEAR_ROW("emulated-nv-packed", emulated_nv_packed)
 

@@ -286,6 +286,10 @@ llmk_status llmk_linear_self_test(llmk_trial *t, llmk_dtype x, const llmk_weight
                                   llmk_dtype y, uint64_t rows, bool even)
 {
     const recipe r = recipe_of(like);
+    if (rows <= 2) { /* of whole vectors */
+        LLMK_TRY(run(t, x, &r, y, 1, 71, 1048, 0));
+        return run(t, x, &r, y, rows, 71, 5000, 0);
+    }
     /* More than a team's or a tile's share of K, and not a multiple of it. */
     const uint64_t k = r.block == 256 ? 1280 : r.block == 32 ? 1056 : 1043;
     const uint64_t whole = even || r.layouts == LLMK_CLASS_NV ? 32 : 24;
@@ -300,6 +304,17 @@ llmk_status llmk_linear_self_test(llmk_trial *t, llmk_dtype x, const llmk_weight
         !group) /* for those that want 16-byte boundaries and N in round numbers */
         LLMK_TRY(run(t, x, &r, y, rows, 96, 1048, 0));
     return run(t, x, &r, y, rows, 70, k, r.order ? group : 0);
+}
+
+llmk_status llmk_linear_self_test_wide(llmk_trial *t, llmk_dtype x, const llmk_weights *like,
+                                       llmk_dtype y)
+{
+    const recipe r = recipe_of(like);
+    const uint64_t k = 1048; /* of which the last step is a part */
+    LLMK_TRY(run(t, x, &r, y, 20, 150, k, 128));
+    LLMK_TRY(run(t, x, &r, y, 70, 70, k, 128));
+    LLMK_TRY(run(t, x, &r, y, 40, 70, k, 0));
+    return run(t, x, &r, y, 150, 70, k, 0);
 }
 
 uint64_t llmk_linear_trial_depth(const llmk_weights *like)

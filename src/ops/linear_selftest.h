@@ -10,6 +10,11 @@
 llmk_status llmk_linear_self_test(llmk_trial *t, llmk_dtype x, const llmk_weights *like,
                                   llmk_dtype y, uint64_t rows, bool even);
 
+/* The same for variants that want x on 16-byte boundaries and groups of many weights: on 20, 40, 70
+ * and 150 rows of x. */
+llmk_status llmk_linear_self_test_wide(llmk_trial *t, llmk_dtype x, const llmk_weights *like,
+                                       llmk_dtype y);
+
 /* K of the next. */
 uint64_t llmk_linear_trial_depth(const llmk_weights *like);
 /* Experts [experts, n, K] that look to kernels as `like` does, with several groups along K; their

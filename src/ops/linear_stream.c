@@ -1,7 +1,8 @@
 /*
- * linear_stream.c - the linear layer for up to sixteen rows of x on mma.sync: weights in its
- * layouts, cl/linear/linear_stream.cl, and weights of x's own 16-bit type,
- * cl/linear/linear_rows_stream.cl. docs/notes/performance.md has the sizes chosen here.
+ * linear_stream.c - the linear layer for up to sixteen rows of x on NVIDIA: weights in the layouts
+ * of mma.sync, cl/linear/linear_stream.cl, and weights of x's own 16-bit type,
+ * cl/linear/linear_rows_stream.cl and, for one or two rows, linear_dot.cl.
+ * docs/notes/performance.md has the sizes chosen here.
  */
 #include "ops/elementwise.h"
 #include "ops/linear.h"
@@ -18,18 +19,23 @@ typedef struct shape {
     uint32_t local_bytes;    /* the sums of eight rows of x */
 } shape;
 
-#define PLAIN_16_COLUMNS 32u /* of sixteen plain rows of x, in either */
-
+static const shape fine = {" -DTILES=2 -DWARPS=4", 4, 32, 4 * 8 * 36 * 4};
 static const shape large = {" -DTILES=2 -DWARPS=8", 8, 32, 8 * 8 * 36 * 4};
 static const shape small = {" -DTILES=1 -DWARPS=16", 16, 16, 16 * 8 * 36 * 4};
 
 /* Where there are few work-groups for a compute unit, smaller ones with more warps. Depends on the
- * weights and the device alone, so that a row of x gives the same bits whatever its neighbours. */
-static const shape *shape_of(const llmk_context *ctx, const llmk_weights *w)
+ * weights, the device and whether there are more than eight rows of x, so that up to eight give the
+ * same bits whatever their neighbours, and so do nine to sixteen. */
+static const shape *shape_of(const llmk_context *ctx, const linear_problem *p)
 {
+    const llmk_weights *w = p->weights;
+    const uint64_t groups = (w->n + 31) / 32, units = ctx->caps.compute_units;
     if (ctx->is_trial) /* of few rows of W: either has its turn */
         return w->groups == 1 ? &large : &small;
-    return (w->n + 31) / 32 >= UINT64_C(2) * ctx->caps.compute_units ? &large : &small;
+    if (groups < 2 * units)
+        return &small;
+    const bool many = w->layout == LLMK_LAYOUT_U4_NV && (p->x.nrows > 8 || groups >= 5 * units);
+    return many ? &fine : &large;
 }
 
 static const shape large_rows = {" -DWARPS=8", 8, 32, 8 * 8 * 36 * 4};
@@ -37,7 +43,7 @@ static const shape small_rows = {" -DWARPS=16", 16, 32, 16 * 8 * 36 * 4};
 
 static const shape *rows_shape_of(const llmk_context *ctx, const llmk_weights *w)
 {
-    return shape_of(ctx, w) == &large ? &large_rows : &small_rows;
+    return (w->n + 31) / 32 < UINT64_C(2) * ctx->caps.compute_units ? &small_rows : &large_rows;
 }
 
 static bool fits(const llmk_context *ctx, const linear_problem *p, const shape *s,
@@ -71,14 +77,12 @@ bool llmk_linear_nv_stream_supports(llmk_context *ctx, const void *problem, llmk
 {
     const linear_problem *p = problem;
     return llmk_nv_supported(ctx, why) && reads_codes(p, why) &&
-           fits(ctx, p, shape_of(ctx, p->weights), 0, why);
+           fits(ctx, p, shape_of(ctx, p), 0, why);
 }
 
 bool llmk_linear_nv_rows_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
 {
     const linear_problem *p = problem;
-    if (!ctx->is_trial && !llmk_variant_is_forced(ctx, "linear", "nv-rows"))
-        return llmk_no(why, "only where forced: it has not run on a GPU yet");
     return llmk_nv_supported(ctx, why) && llmk_linear_is_half(p, why) &&
            fits(ctx, p, rows_shape_of(ctx, p->weights), 0, why);
 }
@@ -88,7 +92,7 @@ bool llmk_linear_emulated_nv_stream_supports(llmk_context *ctx, const void *prob
 {
     if (!ctx->is_trial && !llmk_variant_is_forced(ctx, "linear", "emulated-nv-stream"))
         return llmk_no(why, "emulates a matrix unit: for tests, only where forced");
-    return reads_codes(problem, why) && fits(ctx, problem, &large, 8 * EMULATOR_BYTES, why);
+    return reads_codes(problem, why) && fits(ctx, problem, &fine, 4 * EMULATOR_BYTES, why);
 }
 
 bool llmk_linear_emulated_nv_rows_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
@@ -112,10 +116,12 @@ static uint32_t span_of(const llmk_weights *w)
     return span;
 }
 
-/* Whether x is other than whole vectors. */
-static bool is_gathered(const linear_problem *p)
+/* Whether x is other than rows of one stride, of whole vectors and a multiple of `step` elements.
+ */
+static bool is_gathered(const linear_problem *p, uint32_t step)
 {
-    return p->weights->order || !p->x.unit || p->x.align < 16 || p->weights->k % 8 != 0;
+    return p->weights->order || !p->x.unit || !p->x.simple || p->x.align < 16 ||
+           p->weights->k % step != 0;
 }
 
 static llmk_status launch_stream(llmk_launch *launch, const linear_problem *p, const shape *s,
@@ -126,10 +132,9 @@ static llmk_status launch_stream(llmk_launch *launch, const linear_problem *p, c
         {"linear_stream_8", "linear_stream_8_affine", "linear_stream_8_gathered"}};
     const llmk_weights *w = p->weights;
     const bool eight = p->x.nrows <= 8;
-    const bool gathered = is_gathered(p);
+    const bool gathered = is_gathered(p, w->layout == LLMK_LAYOUT_U4_NV ? 128 : 64);
     const bool narrow = w->scale_kind == LLMK_SCALE_F16 || w->scale_kind == LLMK_SCALE_BF16;
     const bool affine = w->has_zeros || (w->groups > 1 && !narrow);
-    const bool plain_16 = !eight && !gathered && !affine;
     char defines[96];
     llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype),
               w->layout == LLMK_LAYOUT_U4_NV ? " -DW=u4_nv" : " -DW=s8_nv", s->defines,
@@ -138,7 +143,7 @@ static llmk_status launch_stream(llmk_launch *launch, const linear_problem *p, c
                              .defines = defines,
                              .kernel = kernels[eight][gathered ? 2 : affine],
                              .rows = eight ? 8 : 16,
-                             .columns = plain_16 ? PLAIN_16_COLUMNS : s->columns,
+                             .columns = s->columns,
                              .local = {(size_t)s->warps * WARP, 1, 1}};
     return llmk_linear_run(launch, p, &r);
 }
@@ -146,15 +151,15 @@ static llmk_status launch_stream(llmk_launch *launch, const linear_problem *p, c
 llmk_status llmk_linear_nv_stream_launch(llmk_launch *launch, const void *problem)
 {
     const linear_problem *p = problem;
-    const shape *s = shape_of(launch->ctx, p->weights);
-    if (launch->config)
-        s = launch->config->value[0] ? &small : &large;
-    return launch_stream(launch, p, s, "");
+    static const shape *const shapes[] = {&fine, &large, &small}; /* of configurations */
+    return launch_stream(
+        launch, p, launch->config ? shapes[launch->config->value[0]] : shape_of(launch->ctx, p),
+        "");
 }
 
 llmk_status llmk_linear_emulated_nv_stream_launch(llmk_launch *launch, const void *problem)
 {
-    return launch_stream(launch, problem, &large, " -DFRAGMENT_EMULATED");
+    return launch_stream(launch, problem, &fine, " -DFRAGMENT_EMULATED");
 }
 
 static llmk_status launch_rows(llmk_launch *launch, const linear_problem *p, const shape *s,
@@ -169,7 +174,7 @@ static llmk_status launch_rows(llmk_launch *launch, const linear_problem *p, con
               " -DFRAGMENT_MMA", unit, NULL);
     const linear_recipe r = {.file = "linear/linear_rows_stream.cl",
                              .defines = defines,
-                             .kernel = kernels[eight][is_gathered(p)],
+                             .kernel = kernels[eight][is_gathered(p, 8)],
                              .rows = eight ? 8 : 16,
                              .columns = s->columns,
                              .local = {(size_t)s->warps * WARP, 1, 1}};
@@ -185,4 +190,57 @@ llmk_status llmk_linear_nv_rows_launch(llmk_launch *launch, const void *problem)
 llmk_status llmk_linear_emulated_nv_rows_launch(llmk_launch *launch, const void *problem)
 {
     return launch_rows(launch, problem, &large_rows, " -DFRAGMENT_EMULATED");
+}
+
+/* ---- One or two rows of x ---- */
+
+#define DOT_ITEMS 256u
+#define DOT_ROWS  2u /* of W, and the most of x */
+
+static bool is_dot(const llmk_context *ctx, const linear_problem *p, llmk_reason *why)
+{
+    if (!llmk_linear_is_half(p, why) || !llmk_linear_may_vary(p, why))
+        return false;
+    if (p->x.nrows > DOT_ROWS)
+        return llmk_no(why, "for at most %u rows of x", DOT_ROWS);
+    if (is_gathered(p, 8) || p->weights->k == 0)
+        return llmk_no(why, "for rows of x of whole vectors");
+    if (ctx->caps.max_work_group < DOT_ITEMS)
+        return llmk_no(why, "needs work-groups of %u", DOT_ITEMS);
+    return true;
+}
+
+bool llmk_linear_nv_dot_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
+{
+    return llmk_nv_supported(ctx, why) && is_dot(ctx, problem, why);
+}
+
+bool llmk_linear_emulated_nv_dot_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
+{
+    if (!ctx->is_trial && !llmk_variant_is_forced(ctx, "linear", "emulated-nv-dot"))
+        return llmk_no(why, "emulates a sub-group: for tests, only where forced");
+    return is_dot(ctx, problem, why);
+}
+
+static llmk_status launch_dot(llmk_launch *launch, const linear_problem *p, const char *unit)
+{
+    char defines[48];
+    llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype), unit, NULL);
+    const linear_recipe r = {.file = "linear/linear_dot.cl",
+                             .defines = defines,
+                             .kernel = p->x.nrows == 1 ? "linear_dot_1" : "linear_dot_2",
+                             .rows = DOT_ROWS,
+                             .columns = DOT_ROWS,
+                             .local = {DOT_ITEMS, 1, 1}};
+    return llmk_linear_run(launch, p, &r);
+}
+
+llmk_status llmk_linear_nv_dot_launch(llmk_launch *launch, const void *problem)
+{
+    return launch_dot(launch, problem, "");
+}
+
+llmk_status llmk_linear_emulated_nv_dot_launch(llmk_launch *launch, const void *problem)
+{
+    return launch_dot(launch, problem, " -DFRAGMENT_EMULATED");
 }

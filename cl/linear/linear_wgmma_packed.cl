@@ -1,0 +1,459 @@
+// The linear layer on wgmma for weights of 4 or 8 bits, for compute capability 9.0, from its sm_90a
+// image only. y^T = W x^T: the weights are the instruction's A, which it takes from registers, where
+// they become halves; x is B, in local memory. docs/matrix-units.md explains it.
+//
+// A work-group is three warpgroups. Two multiply, 64 rows of W each; one warp of the third brings x
+// and the packed weights, STAGE_K of K at a time, and another what groups have in common. Work-groups
+// stay and take one tile of y after the other. A kernel's number is the rows of x of its tile. x has
+// one stride, on 16-byte boundaries.
+//
+//     -DX=f16 | bf16   -DW=u4_nv | s8_nv
+//     -DGROUPED=0   one scale a row of W     -DGROUPED=1   groups of a multiple of STAGE_K
+#define NV90_TYPE     X
+#define FRAGMENT_TYPE X
+#define FRAGMENT_MMA
+
+#include "common/nv.clh"
+#include "common/nv90.clh"
+#include "linear/linear_groups.clh"
+#include "linear/linear_finish.clh"
+
+#define UNROLL   _Pragma("unroll")
+
+// A part is a tile of the layout, 16 bytes a lane: PRODUCTS instructions' A.
+#define PART_K   (W_IS_U4 ? 64 : 32)
+#define PRODUCTS (PART_K / 16)
+#define A_SIZE   (PRODUCTS * 4)
+#define STAGE_K  (2 * PART_K)
+
+#define TILE_N  128
+#define W_BYTES (TILE_N / 16 * 1024) // two parts of each block of 16 rows
+#define G_BYTES (GROUPED ? TILE_N / 2 * 16 : 0)
+#define X_BYTES(t) ((t)*STAGE_K * 2)
+#define COPIED(t)  (X_BYTES(t) + W_BYTES)
+#define STAGE(t)   (COPIED(t) + G_BYTES)
+#define STAGES(t)  (COPIED(t) > (24 << 10) ? 5 : 8)
+#define MAX_T      (GROUPED || W_IS_U4 ? 128 : 256)
+
+// ---- The tiles of y
+
+typedef struct {
+    uint row, column;
+} place_t;
+
+static inline uint tiles_of(const linear_t a, const uint t)
+{
+    return ((uint)a.m + t - 1) / t * ((a.n + TILE_N - 1) / TILE_N);
+}
+
+// As tile_of() of linear_finish.clh: tiles that are computed at one time share x and W in the cache.
+#define TILE_BAND 8
+static inline place_t place_of(const linear_t a, uint index, const uint t)
+{
+    const uint rows = ((uint)a.m + t - 1) / t, columns = (a.n + TILE_N - 1) / TILE_N;
+    const uint first = index / (TILE_BAND * columns) * TILE_BAND;
+    const uint within = index % (TILE_BAND * columns), height = min(rows - first, (uint)TILE_BAND);
+    return (place_t){(first + within % height) * t, within / height * TILE_N};
+}
+
+// ---- Stages
+
+typedef struct {
+    uint tiles, full, free; // addresses: of stage 0 and its barriers
+    uint slot, phase;       // of the stage that comes next
+} stages_t;
+
+LINEAR_INLINE stages_t next_stage(stages_t s, const uint t)
+{
+    const bool last = s.slot + 1 == STAGES(t);
+    s.phase ^= last;
+    s.slot = last ? 0 : s.slot + 1;
+    return s;
+}
+
+// ---- The warps that copy
+
+LINEAR_INLINE void copy_tiles(const linear_t a, stages_t s, ulong map, const uint t)
+{
+    const uint lane = (uint)get_local_id(0) % 32, tiles = tiles_of(a, t);
+    for (uint index = (uint)get_group_id(0); index < tiles; index += (uint)get_num_groups(0)) {
+        const place_t tile = place_of(a, index, t);
+        const uint block = min(tile.column / 16 + lane, (a.n - 1) / 16);
+        global const uchar *w = a.data + block * a.pitch;
+        for (uint k = 0; k < a.k; k += STAGE_K) {
+            const uint to = s.tiles + s.slot * STAGE(t), full = s.full + s.slot * 8;
+            nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
+            if (lane == 0) {
+                nv90_barrier_expect(full, COPIED(t));
+                for (uint i = 0; i < STAGE_K; i += 64)
+                    nv90_box_rows(to + i * (t * 2), map, k + i, tile.row, full);
+            }
+            if (lane < TILE_N / 16)
+                nv90_bulk(to + X_BYTES(t) + lane * 1024, w, 1024, full);
+            w += 1024;
+            s = next_stage(s, t);
+        }
+    }
+}
+
+// What the weights of a group have in common, for a lane's two rows.
+typedef struct {
+    float2 scale;
+    halves_zeros zeros;
+} group_t;
+
+LINEAR_INLINE group_t group_of(const linear_t a, raw_group raw)
+{
+    return (group_t){group_scales(a, raw), group_zeros(a, raw)};
+}
+
+static inline void warp_barrier(void) { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
+
+// The groups of BATCH stages are asked for at one time: they come from far away. An item has those
+// of 64 pairs of rows that are 32 apart.
+#define BATCH 4
+LINEAR_INLINE void copy_groups(const linear_t a, stages_t s, const uint t)
+{
+    const uint lane = (uint)get_local_id(0) % 32, tiles = tiles_of(a, t);
+    for (uint index = (uint)get_group_id(0); index < tiles; index += (uint)get_num_groups(0)) {
+        const uint block = place_of(a, index, t).column / 16 + lane / 8, last = (a.n - 1) / 16;
+        for (uint k = 0; k < a.k; k += BATCH * STAGE_K) {
+            raw_group raw[BATCH][2];
+            UNROLL
+            for (uint i = 0; i < BATCH; i++) {
+                raw[i][0] = load_group(a, min(block, last), k + i * STAGE_K, lane % 8);
+                raw[i][1] = load_group(a, min(block + 4, last), k + i * STAGE_K, lane % 8);
+            }
+            UNROLL
+            for (uint i = 0; i < BATCH; i++) {
+                if (k + i * STAGE_K < a.k) {
+                    const uint to = s.tiles + s.slot * STAGE(t) + COPIED(t) + lane * 16;
+                    nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
+                    UNROLL
+                    for (uint half_of = 0; half_of < 2; half_of++) {
+                        const group_t g = group_of(a, raw[i][half_of]);
+                        nv90_put(to + half_of * 512,
+                                 (uint4)(as_uint(g.scale.x), as_uint(g.scale.y), g.zeros.upper,
+                                         g.zeros.lower));
+                    }
+                    warp_barrier();
+                    if (lane == 0)
+                        nv90_barrier_arrive(s.full + s.slot * 8);
+                    s = next_stage(s, t);
+                }
+            }
+        }
+    }
+}
+
+// ---- Weights to operands
+//
+// The layout gives lane q of a quad weights 8q ... 8q+7 of every 32 along K, two words of two pairs
+// each. wgmma, with x in its own order, wants of it pair q of each of the four lanes.
+
+typedef struct {
+    bool upper;                      // q >= 2
+    uint mine, others, first, second; // selectors of bytes
+} quad_t;
+
+static inline quad_t quad_of(uint lane)
+{
+    // Pair p of a word: bytes p and p + 2 of 4-bit codes, 2p and 2p + 1 of 8 bits. Of two words.
+#define PAIRS(a, b)                                                                                \
+    (W_IS_U4 ? (a) | (b) << 4 | ((a) + 2) << 8 | ((b) + 2) << 12                                   \
+             : (a)*2 | ((a)*2 + 1) << 4 | ((b)*2) << 8 | ((b)*2 + 1) << 12)
+#define OTHER (W_IS_U4 ? 4u : 2u) // the same pair of the second word
+    const uint pair = lane & 1;
+    quad_t q;
+    q.upper = lane & 2;
+    // Two words, of lanes q and q ^ 2: the lower lane's first.
+    q.mine = q.upper ? PAIRS(OTHER + pair, pair) : PAIRS(pair, OTHER + pair);
+    q.others = q.upper ? PAIRS(OTHER + 1 - pair, 1 - pair) : PAIRS(1 - pair, OTHER + 1 - pair);
+    q.first = pair ? PAIRS(OTHER, 0u) : PAIRS(0u, OTHER);
+    q.second = pair ? PAIRS(OTHER + 1, 1u) : PAIRS(1u, OTHER + 1);
+    return q;
+#undef PAIRS
+#undef OTHER
+}
+
+static inline uint shuffle(uint v, uint lanes)
+{
+    uint other;
+    asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;"
+                 : "=r"(other)
+                 : "r"(v), "r"(lanes));
+    return other;
+}
+
+// w[i]: pair q of lanes 2i and 2i + 1.
+LINEAR_INLINE void exchange(quad_t q, uint w0, uint w1, uint *w)
+{
+    const uint kept = q.upper ? w1 : w0;
+    const uint given = shuffle(q.upper ? w0 : w1, 2);
+    const uint mine = bytes_select(kept, given, q.mine);
+    const uint others = shuffle(bytes_select(kept, given, q.others), 1);
+    w[0] = bytes_select(mine, others, q.first);
+    w[1] = bytes_select(mine, others, q.second);
+}
+
+LINEAR_INLINE void operands(uint *a, uint4 codes, halves_zeros z, quad_t q)
+{
+    uint w[4];
+    exchange(q, codes.x, codes.y, w);
+    exchange(q, codes.z, codes.w, w + 2);
+#if W_IS_U4
+    UNROLL
+    for (uint i = 0; i < 4; i++)
+        u4_operands(w[i], z, a + 4 * i);
+#else
+    UNROLL
+    for (uint i = 0; i < 2; i++)
+        s8_operands(w[i], w[2 + i], z, a + 4 * i);
+#endif
+}
+
+// ---- The warpgroups that multiply
+
+typedef struct {
+    uint codes_at, group_at; // in a stage
+    quad_t quad;
+} lane_t;
+
+static inline uint4 get(uint from)
+{
+    uint4 v;
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(from)
+                 : "memory");
+    return v;
+}
+
+LINEAR_INLINE uint4 codes_of(const stages_t *s, uint part, lane_t l, const uint t)
+{
+    return get(s->tiles + s->slot * STAGE(t) + l.codes_at + part * 512);
+}
+LINEAR_INLINE group_t stage_group(const stages_t *s, lane_t l, const uint t)
+{
+    const uint4 v = get(s->tiles + s->slot * STAGE(t) + l.group_at);
+    return (group_t){(float2)(as_float(v.x), as_float(v.y)), {v.z, v.w}};
+}
+
+LINEAR_INLINE void multiply(float *sums, const uint *a, const stages_t *s, uint part, uint keep,
+                            const uint t)
+{
+    // Rows of a tile of x are 64 of K.
+    const uint x = s->tiles + s->slot * STAGE(t);
+    const ulong b = nv90_descriptor(x + part * (W_IS_U4 ? t * NV90_ROW : 64));
+#if W_IS_U4
+#define MULTIPLY(n) nv90_multiply_a4_##n(sums, a, b, keep)
+#else
+#define MULTIPLY(n) nv90_multiply_a2_##n(sums, a, b, keep)
+#endif
+    if (t == 32)
+        MULTIPLY(32);
+    else if (t == 64)
+        MULTIPLY(64);
+    else if (t == 128)
+        MULTIPLY(128);
+#if MAX_T == 256
+    else
+        MULTIPLY(256);
+#endif
+}
+LINEAR_INLINE void end(float *sums, const uint t)
+{
+    if (t == 32)
+        nv90_end_32(sums);
+    else if (t == 64)
+        nv90_end_64(sums);
+    else if (t == 128)
+        nv90_end_128(sums);
+#if MAX_T == 256
+    else
+        nv90_end_256(sums);
+#endif
+}
+LINEAR_INLINE void held(uint *a)
+{
+#if W_IS_U4
+    nv90_held_a4(a);
+#else
+    nv90_held_a2(a);
+#endif
+}
+
+static inline void free_stage(const stages_t *s)
+{
+    if (get_local_id(0) % 32 == 0)
+        nv90_barrier_arrive(s->free + s->slot * 8);
+}
+
+// Sum i of a lane is of its row g where i / 2 is even, else of g + 8.
+LINEAR_INLINE void scale(float *to, const float *sums, float2 scale, const uint t)
+{
+    UNROLL
+    for (uint i = 0; i < t / 2; i++) {
+        const float f = i / 2 % 2 ? scale.y : scale.x;
+        to[i] = GROUPED ? to[i] + f * sums[i] : f * sums[i];
+    }
+}
+
+// All of K. The operands of a part are made while those of the part before are multiplied. group: of
+// the rows, where they have one.
+LINEAR_INLINE void sum_tile(const linear_t a, stages_t *stages, lane_t l, group_t group, float *sums,
+                            float *total, const uint t)
+{
+    const bool never = a.pitch == 0;
+    stages_t s = *stages, before = s;
+    uint first[A_SIZE], second[A_SIZE];
+    UNROLL
+    for (uint i = 0; i < t / 2; i++)
+        *(GROUPED ? total + i : sums + i) = 0.0f;
+    UNROLL
+    for (uint i = 0; i < A_SIZE; i++)
+        second[i] = 0;
+    nv90_barrier_wait(s.full + s.slot * 8, s.phase);
+    if (GROUPED)
+        group = stage_group(&s, l, t);
+    operands(first, codes_of(&s, 0, l, t), group.zeros, l.quad);
+    for (uint k = 0; k < a.k; k += STAGE_K) {
+        const uint4 codes = codes_of(&s, 1, l, t);
+        multiply(sums, first, &s, 0, GROUPED ? 0 : 1, t);
+        if (W_IS_U4) // faster so, and of 8 bits slower
+            nv90_make_first(never, s.full, first, 0);
+        held(second);
+        if (!GROUPED && k > 0)
+            free_stage(&before);
+        operands(second, codes, group.zeros, l.quad);
+        multiply(sums, second, &s, 1, 1, t);
+        held(first);
+        // The first part of the next stage; at the end, whatever is there again.
+        before = s;
+        if (k + STAGE_K < a.k) {
+            s = next_stage(s, t);
+            nv90_barrier_wait(s.full + s.slot * 8, s.phase);
+        }
+        const group_t next = GROUPED ? stage_group(&s, l, t) : group;
+        operands(first, codes_of(&s, 0, l, t), next.zeros, l.quad);
+        if (GROUPED) {
+            nv90_make_first(never, s.full, first, A_SIZE);
+            end(sums, t);
+            free_stage(&before);
+            scale(total, sums, group.scale, t);
+            group = next;
+        }
+    }
+    if (!GROUPED) {
+        end(sums, t);
+        free_stage(&s);
+        scale(total, sums, group.scale, t);
+    }
+    *stages = next_stage(s, t);
+}
+
+// A warp's rows of W are sixteen columns of y: PATCH rows at a time they pass through local memory.
+#define PATCH       16
+#define PATCH_PITCH (16 + 4)
+
+LINEAR_INLINE void store_tile(const linear_t a, const float *total, place_t tile, uint block,
+                              local float *patch, const uint t)
+{
+    const uint lane = (uint)get_local_id(0) % 32, g = lane / 4, q = lane % 4;
+    UNROLL
+    for (uint p = 0; p < t / PATCH; p++) {
+        if (tile.row + p * PATCH < a.m) {
+            UNROLL
+            for (uint i = 0; i < PATCH / 2; i++)
+                patch[(i / 4 * 8 + 2 * q + i % 2) * PATCH_PITCH + g + i / 2 % 2 * 8] =
+                    total[p * (PATCH / 2) + i];
+            warp_barrier();
+            const uint row = tile.row + p * PATCH + lane / 2, c = lane % 2 * 8;
+            if (row < a.m && block * 16 + c < a.n)
+                finish8(a, row, block * 16 + c, patch + lane / 2 * PATCH_PITCH + c);
+            warp_barrier();
+        }
+    }
+}
+
+LINEAR_INLINE group_t row_group(const linear_t a, uint block, uint lane)
+{
+    return group_of(a, load_group(a, min(block, (a.n - 1) / 16), 0, lane / 4));
+}
+
+LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, local float *patches, const uint t)
+{
+    const uint item = (uint)get_local_id(0), warp = item / 32, lane = item % 32;
+    const uint tiles = tiles_of(a, t);
+    const lane_t l = {X_BYTES(t) + warp * 1024 + lane * 16, COPIED(t) + item / 4 * 16,
+                      quad_of(lane)};
+    float sums[MAX_T / 2], total[MAX_T / 2];
+    UNROLL
+    for (uint i = 0; i < t / 2; i++)
+        sums[i] = 0.0f;
+    uint index = (uint)get_group_id(0);
+    place_t tile = place_of(a, index, t);
+    group_t group = {};
+    if (!GROUPED)
+        group = row_group(a, tile.column / 16 + warp, lane);
+    while (index < tiles) {
+        const place_t done = tile;
+        sum_tile(a, &s, l, group, sums, total, t);
+        index += (uint)get_num_groups(0);
+        if (index < tiles) {
+            tile = place_of(a, index, t);
+            if (!GROUPED) // of the next tile, before this one is stored
+                group = row_group(a, tile.column / 16 + warp, lane);
+        }
+        store_tile(a, total, done, done.column / 16 + warp,
+                   patches + warp * (PATCH * PATCH_PITCH), t);
+    }
+}
+
+#define PACKED(t)                                                                                  \
+    kernel __attribute__((reqd_work_group_size(384, 1, 1))) RESIDENT(1) void                       \
+        linear_wgmma_packed_##t(LINEAR_PARAMETERS)                                                 \
+    {                                                                                              \
+        local uchar tiles[STAGES(t) * STAGE(t)] __attribute__((aligned(1024)));                    \
+        local uchar map[NV90_MAP_BYTES] __attribute__((aligned(128)));                             \
+        local float patches[8 * PATCH * PATCH_PITCH] __attribute__((aligned(16)));                 \
+        local ulong barriers[2 * STAGES(t)];                                                       \
+        local uint slot;                                                                           \
+        const linear_t a = LINEAR_ARGUMENTS;                                                       \
+        const uint item = (uint)get_local_id(0), full = (uint)(size_t)barriers;                    \
+        const stages_t s = {(uint)(size_t)tiles, full, full + STAGES(t) * 8, 0, 0};                \
+        if (item < STAGES(t)) {                                                                    \
+            nv90_barrier_init(s.full + item * 8, GROUPED ? 2 : 1);                                 \
+            nv90_barrier_init(s.free + item * 8, 8); /* warps that multiply */                     \
+        }                                                                                          \
+        if (item == 256) {                                                                         \
+            slot = nv90_take_slot();                                                               \
+            nv90_map_rows((uint)(size_t)map, (global const ushort *)x + x_rows.offset, k, (uint)m, \
+                          m > 1 ? x_rows.s0 * 2 : 16, t);                                                      \
+        }                                                                                          \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                              \
+        if (item < 256) {                                                                          \
+            nv90_registers_up(216);                                                                \
+            multiply_tiles(a, s, patches, t);                                                      \
+        } else {                                                                                   \
+            nv90_registers_down(72);                                                               \
+            if (item < 256 + 32) {                                                                 \
+                const ulong published = nv90_map_of(slot, 0);                                      \
+                nv90_map_publish(published, (uint)(size_t)map);                                    \
+                copy_tiles(a, s, published, t);                                                    \
+            } else if (GROUPED && item < 256 + 64) {                                               \
+                copy_groups(a, s, t);                                                              \
+            }                                                                                      \
+        }                                                                                          \
+        /* All boxes have arrived. */                                                              \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                              \
+        if (item == 256)                                                                           \
+            nv90_give_slot(slot);                                                                  \
+    }
+
+PACKED(32)
+PACKED(64)
+PACKED(128)
+#if MAX_T == 256
+PACKED(256)
+#endif
