@@ -34,7 +34,7 @@ llmk_grid llmk_tile_grid(const llmk_caps *caps, uint64_t rows, uint64_t cols, ui
         if (items > most)
             items = most;
         rows_a_group = most / items;
-        if (rows_a_group > rows)
+        if (rows > 0 && rows_a_group > rows)
             rows_a_group = (size_t)rows;
     }
     const size_t row_groups = ceil_div(rows, rows_a_group);
