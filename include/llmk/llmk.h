@@ -47,9 +47,10 @@
  *   they span do, unless they are columns side by side in the same rows. The strides of an output
  *   nest: each steps over all that the smaller ones reach.
  * - Arithmetic is done in f32 (accumulation included); f16 and bf16 are storage types. Results are
- *   deterministic: the same call on the same device with the same library gives the same bits.
- *   docs/numerics.md and the pages that it lists state each operator's error bound. NaN and
- *   infinities give what the formulas give in IEEE arithmetic, unless it says otherwise below.
+ *   deterministic: the same call on the same device with the same library and the same tuned rows
+ *   gives the same bits. docs/numerics.md and the pages that it lists state each operator's error
+ *   bound. NaN and infinities give what the formulas give in IEEE arithmetic, unless it says
+ *   otherwise below.
  * - On an out-of-order queue the kernels of a call are chained with events; llmk_events orders the
  *   calls among each other.
  *
@@ -72,7 +73,12 @@
  *   caller gives one.
  * - LLMK_VARIANT: "OP:NAME[,OP:NAME...]" forces variants, e.g. "linear:ref"; calls that the variant
  *   cannot serve fail and say why. Each OP at most once; it may be "*": every operator that has
- *   such a variant, and of several pairs that fit an operator the first counts.
+ *   such a variant, and of several pairs that fit an operator the first counts. NAME@CONFIG
+ *   forces a configuration as well, one of those that docs/tuning.md lists.
+ * - LLMK_TUNE_DB: the file of tuned rows to use instead of $XDG_CONFIG_HOME/llmk/tuning.json
+ *   (~/.config/llmk/tuning.json), where llmk-tune keeps them; "off": no tuned rows at all, nor
+ *   those in the library. Read once, by llmk_context_create(); what makes no sense in it is
+ *   ignored, with a line in the log.
  * - LLMK_IMAGE: "source", "spirv" or "native" (of the natives, "ptx" or "cubin"): the only kind of
  *   kernel image to use. Without it the library takes what the device runs best:
  *   docs/images-and-caches.md.
@@ -456,6 +462,8 @@ typedef struct llmk_variant_info {
     const char *name;
     llmk_verdict verdict;
     char reason[248]; /* one line, "" where there is nothing to say */
+    const char
+        *config; /* of the chosen one: the name of its configuration; NULL: as its own rule */
 } llmk_variant_info;
 
 /* Says which variant the call `args` of `op` would use and why not the others, in order of

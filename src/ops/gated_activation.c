@@ -160,7 +160,8 @@ static llmk_status launch_tiles(llmk_launch *launch, const problem *p, const cha
     set_options(&k, p);
     if (!p->vectors)
         llmk_arg_u32(&k, p->interleaved ? 2 : 1);
-    const llmk_grid grid = llmk_tile_grid(&launch->ctx->caps, p->y.nrows, p->y.ncols, VECS);
+    const llmk_grid grid =
+        llmk_tile_grid(&launch->ctx->caps, p->y.nrows, p->y.ncols, VECS, llmk_tile_items(launch));
     return llmk_kernel_enqueue(&k, grid.groups, grid.local);
 }
 
@@ -204,6 +205,23 @@ static const llmk_variant variants[] = {
     {"portable", supports_portable, launch_portable},
     {"ref", supports_ref, launch_ref},
 };
+
+static const llmk_config configs[] = {
+    LLMK_TILE_CONFIG("nv", 64),        LLMK_TILE_CONFIG("nv", 128),
+    LLMK_TILE_CONFIG("nv", 256),       LLMK_TILE_CONFIG("portable", 16),
+    LLMK_TILE_CONFIG("portable", 64),  LLMK_TILE_CONFIG("portable", 128),
+    LLMK_TILE_CONFIG("portable", 256),
+};
+
+static const char *const size_names[] = {"rows", "d", NULL};
+
+static bool sizes_of(const void *problem_, uint64_t sizes[LLMK_TUNING_SIZES])
+{
+    const problem *p = problem_;
+    sizes[0] = p->y.nrows;
+    sizes[1] = p->y.ncols;
+    return true;
+}
 
 /* ---- Self-test ---- */
 
@@ -269,6 +287,10 @@ const llmk_operator llmk_operator_gated_activation = {
     .variant_count = LLMK_COUNT(variants),
     .key = key,
     .self_test = self_test,
+    .size_names = size_names,
+    .sizes = sizes_of,
+    .configs = configs,
+    .config_count = LLMK_COUNT(configs),
 };
 
 llmk_status llmk_gated_activation(llmk_context *ctx, cl_command_queue queue,

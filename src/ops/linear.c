@@ -252,13 +252,21 @@ static bool cpu_supports(llmk_context *ctx, const void *problem, llmk_reason *wh
 static llmk_status cpu_launch(llmk_launch *launch, const void *problem)
 {
     const linear_problem *p = problem;
-    const bool few = p->x.nrows < 4;
-    char defines[32];
+    const uint32_t *asked = launch->config ? launch->config->value : NULL; /* rows, columns */
+    const bool few = asked ? asked[0] == 1 && asked[1] == 4 : p->x.nrows < 4;
+    const bool usual = few || !asked || (asked[0] == 8 && asked[1] == 3);
+    const uint32_t rows = asked ? asked[0] : few ? 1 : 8, columns = asked ? asked[1] : few ? 4 : 3;
+    char typed[32], defines[64];
+    typed_defines(p, typed);
+    llmk_join(defines, sizeof defines, typed, " -DROWS=", llmk_digits(rows),
+              " -DCOLUMNS=", llmk_digits(columns), NULL);
     const linear_recipe r = {.file = "linear/linear_cpu.cl",
-                             .defines = typed_defines(p, defines),
-                             .kernel = few ? "linear_cpu_1x4" : "linear_cpu_8x3",
-                             .rows = few ? 1 : 8,
-                             .columns = few ? 4 : 3,
+                             .defines = usual ? typed : defines,
+                             .kernel = !usual ? "linear_cpu_block"
+                                       : few  ? "linear_cpu_1x4"
+                                              : "linear_cpu_8x3",
+                             .rows = rows,
+                             .columns = columns,
                              .local = {1, 1, 1}};
     return llmk_linear_run(launch, p, &r);
 }
@@ -299,7 +307,8 @@ static llmk_status launch_gemv(llmk_launch *launch, const linear_problem *p, con
 {
     static const char *const kernels[] = {"linear_gemv_1", "linear_gemv_2", "linear_gemv_4",
                                           "linear_gemv_8"};
-    const uint32_t team = gemv_team(launch->ctx, p->weights, min_team);
+    const uint32_t team =
+        launch->config ? launch->config->value[0] : gemv_team(launch->ctx, p->weights, min_team);
     uint32_t i = 0;
     while (1u << i < p->x.nrows)
         i++;
@@ -426,6 +435,70 @@ static const llmk_variant variants[] = {
     LLMK_LINEAR_EMULATED_VARIANTS,
 };
 
+/* ---- Tuning ---- */
+
+#define CPU_CONFIG(rows, columns)                                                                  \
+    {                                                                                              \
+        "cpu", #rows "x" #columns, {rows, columns}, 1, 0                                           \
+    }
+#define TEAM_CONFIG(variant, team)                                                                 \
+    {                                                                                              \
+        variant, "team-" #team, {team}, GEMV_ITEMS, 0                                              \
+    }
+
+static const llmk_config configs[] = {
+    CPU_CONFIG(1, 4),
+    CPU_CONFIG(1, 8),
+    CPU_CONFIG(2, 4),
+    CPU_CONFIG(4, 4),
+    CPU_CONFIG(8, 3),
+    {"nv-stream", "fine", {0}, 128, 0},
+    {"nv-stream", "large", {1}, 256, 0},
+    {"nv-stream", "small", {2}, 512, 0},
+    {"nv90-packed", "32", {32}, 0, 0},
+    {"nv90-packed", "64", {64}, 0, 0},
+    {"nv90-packed", "128", {128}, 0, 0},
+    {"nv90-packed", "256", {256}, 0, 0},
+    {"nv-packed", "32", {32}, 0, 0},
+    {"nv-packed", "64", {64}, 0, 0},
+    TEAM_CONFIG("subgroup", 32),
+    TEAM_CONFIG("subgroup", 64),
+    TEAM_CONFIG("subgroup", 128),
+    TEAM_CONFIG("gemv", 32),
+    TEAM_CONFIG("gemv", 64),
+    TEAM_CONFIG("gemv", 128),
+    {"nv90", "cut-1", {1}, 0, 0},
+    {"nv90", "cut-2", {2}, 0, 0},
+    {"nv90", "cut-4", {4}, 0, 0},
+};
+
+static bool config_fits(const llmk_context *ctx, const void *problem, const llmk_config *c,
+                        llmk_reason *why)
+{
+    const llmk_weights *w = ((const linear_problem *)problem)->weights;
+    const bool u4 = llmk_layout_is_u4(w->layout);
+    (void)ctx;
+    if (strcmp(c->variant, "nv-packed") == 0 && c->value[0] != 32 && llmk_linear_packed_is_short(w))
+        return llmk_no(why, "short groups take tiles of 32 rows");
+    if (strcmp(c->variant, "nv-stream") == 0 && strcmp(c->name, "fine") == 0 && !u4)
+        return llmk_no(why, "for weights of 4 bits");
+    if (strcmp(c->variant, "nv90-packed") == 0 && c->value[0] == 256 && (u4 || w->groups > 1))
+        return llmk_no(why, "tiles of 256 rows are for weights of 8 bits in one group a row");
+    return true;
+}
+
+static const char *const size_names[] = {"m", "n", "k", NULL};
+
+/* A row of a batch-invariant call has one order of summation, whatever M. */
+static bool sizes_of(const void *problem, uint64_t sizes[LLMK_TUNING_SIZES])
+{
+    const linear_problem *p = problem;
+    sizes[0] = p->x.nrows;
+    sizes[1] = p->weights->n;
+    sizes[2] = p->weights->k;
+    return !p->batch_invariant;
+}
+
 static llmk_status self_test(llmk_trial *t, const void *problem)
 {
     const linear_problem *p = problem;
@@ -459,6 +532,11 @@ const llmk_operator llmk_operator_linear = {
     .key = key,
     .self_test = self_test,
     .workspace = workspace,
+    .size_names = size_names,
+    .sizes = sizes_of,
+    .configs = configs,
+    .config_count = LLMK_COUNT(configs),
+    .config_fits = config_fits,
 };
 
 llmk_status llmk_linear_workspace_size(llmk_context *ctx, const llmk_linear_args *args,

@@ -100,6 +100,8 @@ LLMK_LINEAR_DECLARE(emulated_nv_rows);
 /* And for more of them, with weights of 4 or 8 bits (linear_packed.c). */
 LLMK_LINEAR_DECLARE(nv_packed);
 LLMK_LINEAR_DECLARE(emulated_nv_packed);
+/* Whether groups are so short that tiles of 32 rows are the only ones. */
+bool llmk_linear_packed_is_short(const llmk_weights *w);
 LLMK_LINEAR_DECLARE(nv90_packed); /* linear_nv90.c */
 
 /* And with x quantised (linear_w8a8.c). */

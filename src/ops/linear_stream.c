@@ -176,7 +176,10 @@ static llmk_status launch_stream(llmk_launch *launch, const linear_problem *p, c
 llmk_status llmk_linear_nv_stream_launch(llmk_launch *launch, const void *problem)
 {
     const linear_problem *p = problem;
-    return launch_stream(launch, p, shape_of(launch->ctx, p), "");
+    static const shape *const shapes[] = {&fine, &large, &small}; /* of configurations */
+    return launch_stream(
+        launch, p, launch->config ? shapes[launch->config->value[0]] : shape_of(launch->ctx, p),
+        "");
 }
 
 llmk_status llmk_linear_emulated_nv_stream_launch(llmk_launch *launch, const void *problem)

@@ -212,7 +212,9 @@ static llmk_status launch(llmk_launch *l, const grouped_products *products, cons
 {
     const llmk_moe_plan *plan = p->plan;
     const uint64_t tokens = p->x.nrows;
-    const moe_steps steps = llmk_moe_steps(plan, tokens, p->ids.present, products);
+    moe_steps steps = llmk_moe_steps(plan, tokens, p->ids.present, products);
+    if (l->config)
+        steps.height = l->config->value[0];
     const moe_dispatch dispatch = dispatch_of(p, &steps);
     const llmk_view weights =
         p->ids.present ? p->weights : llmk_moe_view(plan->weights, LLMK_F32, tokens, plan->k);
@@ -296,6 +298,33 @@ const grouped_products *llmk_moe_products(const llmk_moe_plan *plan, uint64_t to
         if (variants[i].supports(plan->ctx, &p, &why))
             return all[i];
     return &llmk_grouped_ref;
+}
+
+static const llmk_config configs[] = {
+    {"portable", "height-4", {LLMK_GROUPED_FEW}, 0, 0},
+    {"portable", "height-64", {64}, 0, 0},
+};
+
+static bool config_fits(const llmk_context *ctx, const void *problem_, const llmk_config *config,
+                        llmk_reason *why)
+{
+    const problem *p = problem_;
+    (void)ctx;
+    return config->value[0] == LLMK_GROUPED_FEW || p->x.nrows > LLMK_GROUPED_FEW_TOKENS ||
+           llmk_no(why, "calls of up to %u tokens have tiles of %u rows", LLMK_GROUPED_FEW_TOKENS,
+                   LLMK_GROUPED_FEW);
+}
+
+static const char *const size_names[] = {"t", "experts", "h", "f", NULL};
+
+static bool sizes_of(const void *problem_, uint64_t sizes[LLMK_TUNING_SIZES])
+{
+    const problem *p = problem_;
+    sizes[0] = p->x.nrows;
+    sizes[1] = p->plan->held;
+    sizes[2] = p->plan->hidden;
+    sizes[3] = p->plan->gated.outputs;
+    return true;
 }
 
 /* ---- Self-test ---- */
@@ -451,6 +480,11 @@ const llmk_operator llmk_operator_moe_forward = {
     .variant_count = LLMK_COUNT(variants),
     .key = key,
     .self_test = self_test,
+    .size_names = size_names,
+    .sizes = sizes_of,
+    .configs = configs,
+    .config_count = LLMK_COUNT(configs),
+    .config_fits = config_fits,
     .workspace = workspace,
 };
 _Static_assert(sizeof(problem) <= LLMK_PROBLEM_SIZE, "raise LLMK_PROBLEM_SIZE");
