@@ -300,6 +300,32 @@ static bool keep(run_state *r, const char *text, const tune_problem *problem,
     return true;
 }
 
+/* A winner of a mixture of experts, found with rows spread evenly, must not lose where Zipf's law
+ * spreads them; if it does, the default is kept. */
+static tune_answer hold_against_zipf(run_state *r, const char *text, const tune_bench *bench,
+                                     tune_result *result, char why[TUNE_WHY])
+{
+    char skewed[600];
+    tune_problem problem;
+    tune_pair pair;
+    if (strncmp(text, "moe_forward", 11) != 0 || strstr(text, "routing=") ||
+        strcmp(result->winner, TUNE_DEFAULT) == 0)
+        return TUNE_OK;
+    snprintf(skewed, sizeof skewed, "%s routing=zipf", text);
+    tune_answer answer = tune_link_case(&r->link, skewed, &problem, why);
+    if (answer == TUNE_OK)
+        answer = bench->check(bench->user, result->winner, why);
+    if (answer == TUNE_OK)
+        answer = bench->pair(bench->user, result->winner, r->set->seconds, &pair, why);
+    if (answer == TUNE_STOP)
+        return TUNE_STOP;
+    if (answer == TUNE_BAD)
+        report_dropped(r, result->winner, why);
+    if (answer == TUNE_BAD || pair.median > 0)
+        snprintf(result->winner, sizeof result->winner, "%s", TUNE_DEFAULT);
+    return TUNE_OK;
+}
+
 /* False: it is time to end. */
 static bool tune_one(run_state *r, const char *text)
 {
@@ -327,6 +353,8 @@ static bool tune_one(run_state *r, const char *text)
     if (answer == TUNE_OK)
         answer = tune_search(&bench, (const char(*)[TUNE_NAME])problem.candidates, problem.count,
                              r->set->seconds, r->set->seed, &f->result, why);
+    if (answer == TUNE_OK)
+        answer = hold_against_zipf(r, text, &bench, &f->result, why);
     if (answer == TUNE_BAD) {
         clear_line();
         complain("%s: what the library uses, %s, is no good: %s", text, problem.fallback, why);
