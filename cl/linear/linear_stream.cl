@@ -282,13 +282,30 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
 }
 
 // How many work-groups find room on a compute unit, which bounds their registers. Short spans need
-// more of them.
+// more of them, and so does the end of gated pairs.
 #define SHORT (SPAN == 1 || SPAN == 2)
-#if WARPS == 4 && defined(GATED)
+#ifdef GATED
+#if WARPS == 4
 #define ANY_8    RESIDENT(3)
 #define ANY_16   RESIDENT(3)
 #define PLAIN_8  RESIDENT(5)
 #define PLAIN_16 RESIDENT(3)
+#elif WARPS == 8
+#define ANY_8  RESIDENT(2)
+#define ANY_16 RESIDENT(1)
+#if SHORT
+#define PLAIN_8  RESIDENT(2)
+#define PLAIN_16 RESIDENT(1)
+#else
+#define PLAIN_8  RESIDENT(3)
+#define PLAIN_16 RESIDENT(2)
+#endif
+#else
+#define ANY_8    RESIDENT(1)
+#define ANY_16   RESIDENT(1)
+#define PLAIN_8  RESIDENT(1)
+#define PLAIN_16 RESIDENT(1)
+#endif
 #elif WARPS == 4
 #define ANY_8  RESIDENT(4)
 #define ANY_16 RESIDENT(3)
@@ -313,14 +330,10 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
 #define PLAIN_16 RESIDENT(2)
 #endif
 #else
-#define ANY_8  RESIDENT(1)
-#define ANY_16 RESIDENT(1)
-#if TILES == 1
+#define ANY_8   RESIDENT(1)
+#define ANY_16  RESIDENT(1)
 #define PLAIN_8 RESIDENT(2)
-#else
-#define PLAIN_8 RESIDENT(1)
-#endif
-#if SHORT || TILES == 2
+#if SHORT
 #define PLAIN_16 RESIDENT(1)
 #else
 #define PLAIN_16 RESIDENT(2)
