@@ -228,10 +228,11 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
         x_row[p] = gathered ? row_begin(a.x_rows, m) : a.x_rows.offset + m * a.x_rows.s0;
     }
     const groups_t groups = groups_of(a, kind);
+    const linear_t up = gate ? up_of(a, *gate) : a;
     FRAGMENT_UNROLL
     for (uint n = 0; n < tiles; n++) {
         if (gate && n == 1)
-            find_tile(up_of(a, *gate), &t[n], groups, first_block + gate->up_first / 16, unit.lane);
+            find_tile(up, &t[n], groups, first_block + gate->up_first / 16, unit.lane);
         else
             find_tile(a, &t[n], groups, min(first_block + n, last_block), unit.lane);
         clear(t[n].sum, parts);
@@ -244,7 +245,7 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
         uint x[HALVES][MAX_PARTS][4];
         FRAGMENT_UNROLL
         for (uint n = 0; n < tiles; n++)
-            load_step(gate && n == 1 ? up_of(a, *gate) : a, &t[n], groups,
+            load_step(gate && n == 1 ? up : a, &t[n], groups,
                       FRAGMENT_IS_PAST(step, steps) ? steps - 1 : step,
                       kind != PLAIN || WARPS == 16);
         load_x(a, x_row, step * STEP_K + q * 8, parts, gathered, x);
