@@ -128,8 +128,7 @@ static llmk_status launch_stream(llmk_launch *launch, const linear_problem *p, c
         {"linear_stream_8", "linear_stream_8_affine", "linear_stream_8_gathered"}};
     const llmk_weights *w = p->weights;
     const bool eight = p->x.nrows <= 8;
-    const bool gathered =
-        llmk_linear_gathers(w, &p->x, w->layout == LLMK_LAYOUT_U4_NV ? 128 : 64);
+    const bool gathered = llmk_linear_gathers(w, &p->x, w->layout == LLMK_LAYOUT_U4_NV ? 128 : 64);
     const bool narrow = w->scale_kind == LLMK_SCALE_F16 || w->scale_kind == LLMK_SCALE_BF16;
     const bool affine = w->has_zeros || (w->groups > 1 && !narrow);
     char defines[96];
@@ -197,7 +196,7 @@ static bool is_dot(const llmk_context *ctx, const linear_problem *p, llmk_reason
         return false;
     if (p->x.nrows > DOT_ROWS)
         return llmk_no(why, "for at most %u rows of x", DOT_ROWS);
-    if (is_gathered(p, 8) || p->weights->k == 0)
+    if (llmk_linear_gathers(p->weights, &p->x, 8) || p->weights->k == 0)
         return llmk_no(why, "for rows of x of whole vectors");
     if (ctx->caps.max_work_group < DOT_ITEMS)
         return llmk_no(why, "needs work-groups of %u", DOT_ITEMS);
