@@ -18,23 +18,26 @@
 
 #define MAX_TILES 2 // blocks of 16 rows of W
 
-// Kinds of kernels: x in whole vectors, and scales of two bytes or of whole rows; any scales; any x too.
+// Kinds of kernels: x in whole vectors, K in whole steps, no zeros, and scales of two bytes or of whole
+// rows; any scales and zeros; any x and K too.
 #define PLAIN    0
 #define AFFINE   1
 #define GATHERED 2
 
-#define CODES_f16   0
-#define CODES_bf16  0
-#define CODES_u4_nv 1
-#define CODES_s8_nv 1
-#define W_IS_CODES  LLMK_PASTE(CODES_, W)
+#define CODE_BITS_f16   0
+#define CODE_BITS_bf16  0
+#define CODE_BITS_u4_nv 4
+#define CODE_BITS_s8_nv 8
+#define CODE_BITS       LLMK_PASTE(CODE_BITS_, W)
+#define W_IS_CODES      (CODE_BITS > 0)
 
 // What a lane asks for in a step, over all blocks: so many times 64 bytes of rows, or 32 of codes.
-#if W_IS_CODES && (SPAN == 1 || SPAN == 2) // many scales
+#if CODE_BITS == 4 && (SPAN == 1 || SPAN == 2) // many scales
 #define PIECES 1
 #else
 #define PIECES 2
 #endif
+#define MAX_HALVES 8 // times 32 weights along K in a step
 
 // Where the 16 rows of W of a block are: `row`, and on by `step`, row `last` again beyond it.
 typedef struct {
@@ -49,14 +52,28 @@ LINEAR_INLINE void clear(float *sum)
         sum[e] = 0.0f;
 }
 
-LINEAR_INLINE void load_x(const linear_t a, ulong row, bool is_row, uint k, const uint kind,
-                          uint *x)
+// The x of `halves` times 32 weights, of this lane's row of each eight. Rows that a tile has not are its
+// last one again: their sums are not used.
+LINEAR_INLINE void load_x(const linear_t a, const ulong *x_row, uint k, const uint halves,
+                          const uint parts, const uint kind, uint x[MAX_HALVES][MAX_PARTS][4])
 {
-    const uint4 v = x8(a, row, is_row, k, kind == GATHERED);
-    x[0] = v.x;
-    x[1] = v.y;
-    x[2] = v.z;
-    x[3] = v.w;
+    const bool vectors = a.x_access == X_ALIGNED && a.k % 8 == 0;
+    FRAGMENT_UNROLL
+    for (uint p = 0; p < parts; p++) {
+        global const uint4 *row = (global const uint4 *)((global const ushort *)a.x + x_row[p] +
+                                                         (kind == GATHERED ? 0 : k));
+        FRAGMENT_UNROLL
+        for (uint h = 0; h < halves; h++) {
+            const uint4 v = kind != GATHERED
+                                ? (FRAGMENT_IS_PAST(k, a.k) ? (uint4)(0u) : row[h * 4])
+                            : vectors ? x8(a, x_row[p], true, k + h * 32, false)
+                                      : x8(a, x_row[p], true, k + h * 32, true);
+            x[h][p][0] = v.x;
+            x[h][p][1] = v.y;
+            x[h][p][2] = v.z;
+            x[h][p][3] = v.w;
+        }
+    }
 }
 
 // stream(): sum[n][p] = this warp's products of block n with eight rows of x.
@@ -116,24 +133,28 @@ LINEAR_INLINE void find_place(local place_t *place, global const int *schedule, 
 
 // ---- The kernels, for tiles of up to eight rows (and schedules of that height), or sixteen
 
-// Rows of x of this lane's column, eight and eight; beyond the tile there are none.
-#define FIND_X_ROWS(most)                                                                          \
+// Rows of x of this lane's column, eight and eight.
+#define FIND_X_ROWS(most, kind)                                                                    \
     ulong x_row[MAX_PARTS];                                                                        \
-    bool is_row[MAX_PARTS];                                                                        \
     FRAGMENT_UNROLL                                                                                \
     for (uint p = 0; p < (most) / 8; p++) {                                                        \
-        const uint m = p * 8 + unit.lane / 4;                                                      \
-        is_row[p] = m < tile.rows;                                                                 \
-        x_row[p] = row_begin(x_rows, x_row_of(tile.begin + min(m, tile.rows - 1), source,          \
-                                              source_rows, fan, x_count));                         \
+        const ulong row = x_row_of(tile.begin + min(p * 8 + unit.lane / 4, tile.rows - 1), source, \
+                                   source_rows, fan, x_count);                                     \
+        x_row[p] = (kind) == GATHERED ? row_begin(x_rows, row) : x_rows.offset + row * x_rows.s0;  \
     }
 
-// The tile's products, by the number of its rows.
-#define STREAM(a, block, warps, most, kind)                                                               \
-    if ((most) > 8 && tile.rows > 8)                                                               \
-        stream(a, unit, block, x_row, is_row, warps, 2, 2, kind, sum);                             \
+// The tile's products, by the number of its rows. Emulated, which is slow anyway, there is less to
+// compile.
+#ifdef FRAGMENT_EMULATED
+#define IS_LOW(tile) false
+#else
+#define IS_LOW(tile) (tile.rows <= 8)
+#endif
+#define STREAM(a, block, warps, most, kind)                                                        \
+    if ((most) > 8 && IS_LOW(tile))                                                                \
+        stream(a, unit, block, x_row, warps, 2, 1, kind, sum);                                     \
     else                                                                                           \
-        stream(a, unit, block, x_row, is_row, warps, 2, 1, kind, sum);
+        stream(a, unit, block, x_row, warps, 2, (most) / 8, kind, sum);
 
 LINEAR_INLINE void put_part(fragment_unit unit, local float *sums, uint p,
                             float sum[MAX_TILES][MAX_PARTS][4])
@@ -163,7 +184,7 @@ LINEAR_INLINE void put_part(fragment_unit unit, local float *sums, uint p,
             const block_t block[MAX_TILES] = {                                                     \
                 {data, scales, zeros, base + n0, 1, base + n - 1},                                 \
                 {data, scales, zeros, base + n0 + 16, 1, base + n - 1}};                           \
-            FIND_X_ROWS(most)                                                                      \
+            FIND_X_ROWS(most, kind)                                                                \
             STREAM(a, block, warps, most, kind)                                                       \
         }                                                                                          \
         FRAGMENT_UNROLL                                                                            \
@@ -203,7 +224,7 @@ LINEAR_INLINE void put_part(fragment_unit unit, local float *sums, uint p,
             const block_t block[MAX_TILES] = {                                                     \
                 {data, scales, zeros, base, step, base + last_f},                                  \
                 {up_data, up_scales, up_zeros, base + up, step, base + last_f + up_first}};        \
-            FIND_X_ROWS(most)                                                                      \
+            FIND_X_ROWS(most, kind)                                                                \
             STREAM(a, block, warps, most, kind)                                                       \
         }                                                                                          \
         FRAGMENT_UNROLL                                                                            \
@@ -319,9 +340,8 @@ LINEAR_INLINE void add_biases(local float *biases, local const table_t *table, u
                     {data, scales, zeros, (e - first) * n + n0, 1, (e - first) * n + n - 1}};      \
                 const int row = table.row[t * 8 + unit.lane / 4];                                  \
                 const ulong x_row = row_begin(x_rows, (ulong)max(row, 0));                         \
-                const bool is_row = row >= 0;                                                      \
                 float sum[MAX_TILES][MAX_PARTS][4];                                                \
-                stream(a, unit, block, &x_row, &is_row, warps, 1, 1, kind, sum);                   \
+                stream(a, unit, block, &x_row, warps, 1, 1, kind, sum);                            \
                 FRAGMENT_UNROLL                                                                    \
                 for (uint i = 0; i < 4; i++) {                                                     \
                     const uint at = t * 8 + mma_column(unit, i);                                   \
@@ -350,13 +370,16 @@ LINEAR_INLINE void add_biases(local float *biases, local const table_t *table, u
         }                                                                                          \
     }
 
-// Registers are bounded such that loads are hidden by the other work-groups of a compute unit.
-#if W_IS_CODES
-#define FEW_ROWS(macro, name, kind) macro(name, 4, RESIDENT(4), 8, kind)
-#else
-#define FEW_ROWS(macro, name, kind) macro(name, 8, RESIDENT(3), 8, kind)
-#endif
+// How many work-groups find room on a compute unit, which bounds their registers.
 #define MORE_ROWS(macro, name, kind) macro(name, 4, RESIDENT(4), 16, kind)
+#if !W_IS_CODES
+#define FEW_ROWS(macro, name, kind) macro(name, 8, RESIDENT(3), 8, kind)
+#elif SPAN == 1 || SPAN == 2
+#define FEW_ROWS(macro, name, kind) macro(name, 4, RESIDENT(5), 8, kind)
+#else
+#define FEW_ROWS(macro, name, kind) macro(name, 4, RESIDENT(6), 8, kind)
+#endif
+#define AFFINE_FEW_ROWS(macro, name) macro(name, 4, RESIDENT(5), 8, AFFINE)
 
 FEW_ROWS(LINEAR, grouped_stream_8, PLAIN)
 MORE_ROWS(LINEAR, grouped_stream_16, PLAIN)
@@ -367,9 +390,9 @@ MORE_ROWS(GATED, grouped_stream_gated_gathered, GATHERED)
 COMBINE(grouped_stream_combine, 8, RESIDENT(2), PLAIN)
 COMBINE(grouped_stream_combine_gathered, 8, RESIDENT(2), GATHERED)
 #if W_IS_CODES
-FEW_ROWS(LINEAR, grouped_stream_8_affine, AFFINE)
+AFFINE_FEW_ROWS(LINEAR, grouped_stream_8_affine)
 MORE_ROWS(LINEAR, grouped_stream_16_affine, AFFINE)
-FEW_ROWS(GATED, grouped_stream_gated_8_affine, AFFINE)
+AFFINE_FEW_ROWS(GATED, grouped_stream_gated_8_affine)
 MORE_ROWS(GATED, grouped_stream_gated_16_affine, AFFINE)
 COMBINE(grouped_stream_combine_affine, 8, RESIDENT(2), AFFINE)
 #endif

@@ -96,8 +96,9 @@ static int kind_of(const grouped_problem *p)
 {
     const llmk_weights *w = p->weights;
     const bool narrow = w->scale_kind == LLMK_SCALE_F16 || w->scale_kind == LLMK_SCALE_BF16;
-    const bool affine = is_codes(w) && w->groups > 1 && !narrow;
-    if (llmk_linear_gathers(w, &p->x, 8))
+    const bool affine = is_codes(w) && (w->has_zeros || (w->groups > 1 && !narrow));
+    const uint32_t step = w->layout == LLMK_LAYOUT_U4_NV ? 256 : 128; /* of any of the kernels */
+    if (llmk_linear_gathers(w, &p->x, step))
         return GATHERED;
     return (p->height == LOW ? LOW_TILES : HIGH_TILES) + affine;
 }

@@ -21,7 +21,7 @@ extern const char *const expert_order_names[];
         {"order", CASE_ENUM, LINEAR_IN_ORDER, expert_order_names,                                  \
          "g_idx of GPTQ and compressed-tensors"},                                                  \
         {"split", CASE_U64, 0, NULL, "largest buffer of weights, in bytes"},                       \
-        {"nv", CASE_FLAG, 0, NULL, "weights of one expert in layouts of mma.sync"},                \
+        {"nv", CASE_FLAG, 0, NULL, "weights in the layouts of mma.sync"},                          \
     {                                                                                              \
         "array", CASE_FLAG, 0, NULL, "experts are described one by one"                            \
     }

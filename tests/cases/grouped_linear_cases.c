@@ -69,6 +69,25 @@ static const case_entry entries[] = {
     /* layouts of one expert */
     {"r=3 e=1 n=40 k=96 w=w4 group=32 nv y=f32", CASE_QUICK},
     {"r=70 e=1 n=37 k=96 w=w8 nv y=f32 bias=f32", CASE_QUICK},
+    /* K in whole steps: tiles of up to 8 rows, of up to 16, several of an expert */
+    {"r=14 e=8 n=80 k=384 y=f32 bias=f32", CASE_QUICK},
+    {"r=40 e=8 n=48 k=256 y=f32", CASE_QUICK},
+    {"r=90 e=8 n=50 k=128 rows=skewed y=f32 fan=2", CASE_QUICK},
+    {"r=12 e=8 n=48 k=256 x=bf16 w=bf16 rows=sparse y=bf16", CASE_QUICK},
+    /* experts in layouts of matrix units */
+    {"r=7 e=4 n=48 k=512 w=w4 group=128 zeros=none nv y=f32", CASE_QUICK},
+    {"r=30 e=4 n=48 k=256 w=w4 group=128 zeros=none nv y=f32", CASE_QUICK},
+    {"r=8 e=4 n=48 k=256 w=w4 group=128 nv y=f32", CASE_QUICK},
+    {"r=60 e=4 n=48 k=256 w=w4 group=128 nv y=f32 rows=skewed bias=f32", CASE_QUICK},
+    {"r=40 e=3 n=32 k=512 w=w4 group=64 zeros=none nv x=bf16 y=f32 rows=one", CASE_QUICK},
+    {"r=6 e=4 n=16 k=256 w=w4 group=32 zeros=none nv y=f32", CASE_QUICK},
+    {"r=30 e=4 n=48 k=256 w=w4 nv y=f32", CASE_QUICK},
+    {"r=20 e=4 n=48 k=256 w=w8 nv y=f32 rows=rest bias=f16", CASE_QUICK},
+    {"r=8 e=4 n=48 k=128 w=w8 group=64 nv y=f32", CASE_QUICK},
+    {"r=30 e=4 n=48 k=256 w=q4_1 nv y=f32", CASE_QUICK},
+    {"r=20 e=4 n=48 k=256 w=gptq_v2 group=32 order=act nv y=f32 array", CASE_QUICK},
+    {"r=24 e=4 n=48 k=256 w=w4 group=128 wscale=f32 nv y=f32 split=14000", CASE_QUICK},
+    {"r=20 e=4 n=40 k=256 w=w4 group=32 nv y=f32", CASE_QUICK}, /* no whole blocks */
     /* types, strides, buffers */
     {"r=20 e=4 n=40 k=96 x=f32 w=f32 y=f32 bias=f32", CASE_QUICK},
     {"r=20 e=4 n=40 k=96 x=bf16 w=bf16 y=bf16 bias=bf16", CASE_QUICK},

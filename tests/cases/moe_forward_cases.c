@@ -104,6 +104,22 @@ static const case_entry entries[] = {
     {"t=4 h=256 f=256 e=3 w=q4_k y=f32", CASE_QUICK},
     {"t=4 w=w4 group=32 shared nv y=f32", CASE_QUICK},
     {"t=70 w=w8 shared nv layout=packed y=f32", CASE_QUICK},
+    /* K in whole steps, experts in layouts of matrix units */
+    {"t=1 h=256 f=128 y=f32", CASE_QUICK},
+    {"t=8 h=128 f=144 y=f32 layout=packed bias=f16", CASE_QUICK},
+    {"t=40 h=256 f=128 y=f32 layout=interleaved", CASE_QUICK},
+    {"t=6 h=128 f=128 k=5 ids=one y=f32", CASE_QUICK},
+    {"t=8 e=100 k=40 h=128 f=128 y=f32", CASE_QUICK},
+    {"t=5 h=128 f=128 e=24 held=7 k=4 act=clamped bias=f32 shared y=f32", CASE_QUICK},
+    {"t=1 h=256 f=256 w=w4 group=128 zeros=none nv y=f32", CASE_QUICK},
+    {"t=3 h=256 f=256 w=w4 group=128 nv y=f32", CASE_QUICK},
+    {"t=40 h=256 f=256 w=w4 group=128 nv layout=packed y=f32", CASE_QUICK},
+    {"t=7 h=256 f=256 w=w4 group=64 nv layout=interleaved bias=f16 y=f32", CASE_QUICK},
+    {"t=40 h=256 f=48 w=w8 nv layout=packed y=f32", CASE_QUICK},
+    {"t=8 h=128 f=128 w=w8 nv layout=interleaved x=bf16 y=bf16", CASE_QUICK},
+    {"t=4 h=256 f=256 w=gptq_v1 group=32 order=act layout=packed nv y=f32", CASE_QUICK},
+    {"t=30 h=256 f=128 w=w4 group=32 nv split=40000 y=f32", CASE_QUICK},
+    {"t=4 h=128 f=72 w=w8 nv layout=packed y=f32", CASE_QUICK}, /* up begins within a block */
     /* types, strides, buffers */
     {"t=4 inner=f32 y=f32", CASE_QUICK},
     {"t=70 inner=bf16 y=f32", CASE_QUICK},

@@ -407,6 +407,35 @@ static void test_segments(void **state)
     }
 }
 
+/* One expert copied on the device is the same as its source given for each of five. */
+static void test_repeat(void **state)
+{
+    enum { EXPERTS = 5, N = 16, K = 40 };
+    fixture *f = *state;
+    linear_weights source = make_source(LLMK_FORMAT_W8, N, K, 0, 0);
+    llmk_weights_desc desc = linear_weights_describe(&source);
+    llmk_weights *one = create(f, &desc), *repeated = NULL, *given = NULL;
+    const uint64_t buffer = 2 * N * one->pitch; /* two experts */
+    llmk_expert_source sources[EXPERTS];
+    for (size_t e = 0; e < EXPERTS; e++)
+        sources[e] = (llmk_expert_source){desc.data, desc.scales, desc.zeros, desc.g_idx};
+    desc.experts = EXPERTS;
+    desc.expert_sources = sources;
+    desc.data = desc.scales = (llmk_source){0};
+    assert_int_equal(llmk_weights_create_as(f->ctx, &desc, LLMK_CLASS_PORTABLE, buffer, &given),
+                     LLMK_OK);
+    assert_int_equal(llmk_weights_repeat(one, EXPERTS, buffer, &repeated), LLMK_OK);
+    assert_int_equal(repeated->experts, EXPERTS);
+    assert_int_equal(repeated->segment_count, 3);
+    assert_same_weights(f, repeated, given);
+    llmk_weights *again = NULL; /* of more than one expert */
+    assert_int_equal(llmk_weights_repeat(given, 2, 0, &again), LLMK_INTERNAL);
+    llmk_weights_free(repeated);
+    llmk_weights_free(given);
+    llmk_weights_free(one);
+    free_source(&source);
+}
+
 static void test_empty(void **state)
 {
     static const uint64_t shapes[][2] = {{0, 0}, {0, 64}, {5, 0}};
@@ -620,6 +649,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_nv_segments, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_buffers, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_segments, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_repeat, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_empty, set_up, tear_down),
         cmocka_unit_test(test_freed_after_context),
         cmocka_unit_test_setup_teardown(test_refusals, set_up, tear_down),
