@@ -98,17 +98,25 @@ LINEAR_INLINE void fetch(const linear_t a, const copies_t *c, uint step, local u
 // A wave's sums of its 32 columns and 8 * parts rows.
 typedef struct {
     float total[TILES][MAX_PARTS][4], span[TILES][MAX_PARTS][4], x[MAX_PARTS][4];
-    raw_group raw[TILES];
+    raw_group raw[TILES], next[TILES]; // of this group, and of the one that follows
     halves_zeros zeros[TILES];
 } sums_t;
 
-// The group of element k begins.
-LINEAR_INLINE void begin_span(const linear_t a, fragment_unit unit, sums_t *s, uint block, uint k,
-                              const uint parts)
+// Asks for scales and zeros of the group of element k.
+LINEAR_INLINE void load_groups(const linear_t a, fragment_unit unit, sums_t *s, uint block, uint k)
+{
+    FRAGMENT_UNROLL
+    for (uint n = 0; n < TILES; n++)
+        s->next[n] = load_group(a, min(block + n, (a.n - 1) / 16), k, unit.lane / 4);
+}
+
+// The next group begins; the one after it is that of element `after`.
+LINEAR_INLINE void begin_span(const linear_t a, fragment_unit unit, sums_t *s, uint block,
+                              uint after, const uint parts)
 {
     FRAGMENT_UNROLL
     for (uint n = 0; n < TILES; n++) {
-        s->raw[n] = load_group(a, min(block + n, (a.n - 1) / 16), k, unit.lane / 4);
+        s->raw[n] = s->next[n];
         s->zeros[n] = group_zeros(a, s->raw[n]);
         FRAGMENT_UNROLL
         for (uint p = 0; p < parts; p++) {
@@ -125,6 +133,7 @@ LINEAR_INLINE void begin_span(const linear_t a, fragment_unit unit, sums_t *s, u
                 s->x[p][e] = 0.0f;
         }
     }
+    load_groups(a, unit, s, block, after);
 }
 
 LINEAR_INLINE void end_span(const linear_t a, sums_t *s, const uint parts)
@@ -230,6 +239,7 @@ LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *mem
                 s.total[n][p][e] = 0.0f;
         }
     }
+    load_groups(a, unit, &s, block, 0);
     uint slot = 0, phase = 0; // the stage of this step; the step within its group
     for (uint step = 0; step < steps; step++) {
         async_wait(STAGES - 2);
@@ -241,13 +251,14 @@ LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *mem
         async_commit();
         local const uint4 *stage = memory + slot * STAGE(parts);
         if (phase == 0)
-            begin_span(a, unit, &s, block, step * STEP_K, parts);
+            begin_span(a, unit, &s, block,
+                       SPAN == 32 ? step * STEP_K + 32 : (step + period) * STEP_K, parts);
         uint w[TILES][4];
         load_w(unit, stage, 0, w, parts);
         multiply(a, unit, &s, stage, 0, w, parts);
         if (SPAN == 32) {
             end_span(a, &s, parts);
-            begin_span(a, unit, &s, block, step * STEP_K + 32, parts);
+            begin_span(a, unit, &s, block, (step + 1) * STEP_K, parts);
         }
         if (!W_IS_U4)
             load_w(unit, stage, 1, w, parts);

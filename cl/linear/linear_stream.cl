@@ -37,23 +37,24 @@
 typedef struct {
     bool narrow;          // scales of two bytes
     bool zeros, minimums; // of their own
-    uint ratio, last_group;
+    uint ratio;
 } groups_t;
 
-// Plain: known to have neither zeros nor minimums, and scales of two bytes. A shift spares nearly every
-// work-group the division.
-LINEAR_INLINE groups_t groups_of(const linear_t a, const bool plain)
+// What a kernel knows of them. All but ANY: scales of two bytes, no minimums.
+enum { PLAIN, ZEROS, ANY };
+
+// A shift spares nearly every work-group the division.
+LINEAR_INLINE groups_t groups_of(const linear_t a, const uint kind)
 {
     groups_t g;
-    g.narrow = plain || a.scale_kind == SCALE_F16 || a.scale_kind == SCALE_BF16;
-    g.zeros = !plain && a.zeros;
-    g.minimums = MINIMUMS && !plain && a.scale_kind == SCALE_F16_MIN;
+    g.narrow = kind != ANY || a.scale_kind == SCALE_F16 || a.scale_kind == SCALE_BF16;
+    g.zeros = kind == ZEROS || (kind == ANY && a.zeros);
+    g.minimums = MINIMUMS && kind == ANY && a.scale_kind == SCALE_F16_MIN;
     const uint spans = a.group_size / SPAN_K; // of a group
     g.ratio = 0;
     if (!WHOLE && a.groups > 1)
         g.ratio = a.group_shift < 32 ? 0x80000000u >> (a.group_shift - SPAN_SHIFT)
                                      : (0x80000000u + spans - 1) / spans;
-    g.last_group = a.groups - 1;
     return g;
 }
 
@@ -70,8 +71,7 @@ LINEAR_INLINE float2 scales_of(const linear_t a, groups_t g, uint2 raw)
 
 typedef struct {
     global const uint4 *data; // this lane's, of step 0 and group 0
-    global const uint2 *scales;
-    global const uchar *zeros;
+    uint entry; // this lane's in the tables of scales and zeros, of group 0
     uint w[LOADS][4]; // of this step
     raw_group raw[SPANS];
     halves_zeros zero;
@@ -89,21 +89,21 @@ LINEAR_INLINE void clear(float sum[MAX_PARTS][4], const uint parts)
     }
 }
 
-LINEAR_INLINE uint zero_of_group(const tile_t *t, uint group)
+LINEAR_INLINE uint zero_of_group(const linear_t a, const tile_t *t, uint group)
 {
-    return W_IS_U4 ? t->zeros[group * 8] : ((global const ushort *)t->zeros)[group * 8];
+    const uint i = t->entry + group * 8;
+    return W_IS_U4 ? a.zeros[i] : ((global const ushort *)a.zeros)[i];
 }
 
 LINEAR_INLINE void find_tile(const linear_t a, tile_t *t, groups_t g, uint block, uint lane)
 {
-    const ulong entry = (ulong)block * a.groups * 8 + lane / 4;
     t->data = (global const uint4 *)(a.data + block * a.pitch) + lane;
-    t->scales = (global const uint2 *)(a.scales + entry * (g.narrow ? 4 : 8));
-    t->zeros = a.zeros + entry * (W_IS_U4 ? 1 : 2);
-    t->zero = WHOLE && g.zeros ? zeros_of(zero_of_group(t, 0)) : zeros_of_all(a);
+    t->entry = block * a.groups * 8 + lane / 4;
+    t->zero = WHOLE && g.zeros ? zeros_of(zero_of_group(a, t, 0)) : zeros_of_all(a);
 }
 
-LINEAR_INLINE void load_step(tile_t *t, groups_t g, uint step)
+// edge: whether the last step may go beyond the last group.
+LINEAR_INLINE void load_step(const linear_t a, tile_t *t, groups_t g, uint step, const bool edge)
 {
     global const uint4 *data = t->data + step * (LOADS * NV_TILE_BYTES / 16);
     FRAGMENT_UNROLL
@@ -118,13 +118,15 @@ LINEAR_INLINE void load_step(tile_t *t, groups_t g, uint step)
         return;
     FRAGMENT_UNROLL
     for (uint i = 0; i < SPANS; i++) {
-        const uint group = min(mul_hi(2 * (step * SPANS + i) + 1, g.ratio), g.last_group);
+        uint group = mul_hi(2 * (step * SPANS + i) + 1, g.ratio);
+        if (edge)
+            group = min(group, a.groups - 1);
         if (g.narrow)
-            t->raw[i].scale.x = ((global const uint *)t->scales)[group * 8];
+            t->raw[i].scale.x = ((global const uint *)a.scales)[t->entry + group * 8];
         else
-            t->raw[i].scale = t->scales[group * 8];
+            t->raw[i].scale = ((global const uint2 *)a.scales)[t->entry + group * 8];
         if (g.zeros)
-            t->raw[i].zero = zero_of_group(t, group);
+            t->raw[i].zero = zero_of_group(a, t, group);
     }
 }
 
@@ -210,7 +212,7 @@ LINEAR_INLINE void load_x(const linear_t a, const ulong x_row[MAX_PARTS], uint k
 // A work-group's outputs: `tiles` blocks of 16 rows of W by 8 `parts` rows of x. Beyond N the last
 // block is computed again and not stored.
 LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sums, const ulong m0,
-                          const uint tiles, const uint parts, const bool plain, const bool gathered)
+                          const uint tiles, const uint parts, const uint kind, const bool gathered)
 {
     const uint g = unit.lane / 4, q = unit.lane % 4;
     const uint first_block = (uint)get_group_id(0) * tiles, last_block = (a.n - 1) / 16;
@@ -222,7 +224,7 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
         const ulong m = min(m0 + p * 8 + g, a.m - 1);
         x_row[p] = gathered ? row_begin(a.x_rows, m) : a.x_rows.offset + m * a.x_rows.s0;
     }
-    const groups_t groups = groups_of(a, plain);
+    const groups_t groups = groups_of(a, kind);
     FRAGMENT_UNROLL
     for (uint n = 0; n < tiles; n++) {
         find_tile(a, &t[n], groups, min(first_block + n, last_block), unit.lane);
@@ -236,7 +238,8 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
         uint x[HALVES][MAX_PARTS][4];
         FRAGMENT_UNROLL
         for (uint n = 0; n < tiles; n++)
-            load_step(&t[n], groups, FRAGMENT_IS_PAST(step, steps) ? steps - 1 : step);
+            load_step(a, &t[n], groups, FRAGMENT_IS_PAST(step, steps) ? steps - 1 : step,
+                      kind != PLAIN || WARPS == 16);
         load_x(a, x_row, step * STEP_K + q * 8, parts, gathered, x);
         FRAGMENT_UNROLL
         for (uint h = 0; h < HALVES; h++) {
@@ -272,17 +275,18 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
 // more of them.
 #define SHORT (SPAN == 1 || SPAN == 2)
 #if WARPS == 4
-#define AFFINE_8  RESIDENT(4)
-#define AFFINE_16 RESIDENT(3)
-#define PLAIN_16  RESIDENT(4)
+#define ANY_8  RESIDENT(4)
+#define ANY_16 RESIDENT(3)
 #if SHORT
-#define PLAIN_8 RESIDENT(5)
+#define PLAIN_8  RESIDENT(4)
+#define PLAIN_16 RESIDENT(3)
 #else
-#define PLAIN_8 RESIDENT(7)
+#define PLAIN_8  RESIDENT(7)
+#define PLAIN_16 RESIDENT(4)
 #endif
 #elif WARPS == 8
-#define AFFINE_8  RESIDENT(2)
-#define AFFINE_16 RESIDENT(1)
+#define ANY_8  RESIDENT(2)
+#define ANY_16 RESIDENT(1)
 #if SHORT
 #define PLAIN_8  RESIDENT(2)
 #define PLAIN_16 RESIDENT(1)
@@ -294,9 +298,9 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
 #define PLAIN_16 RESIDENT(2)
 #endif
 #else
-#define AFFINE_8  RESIDENT(1)
-#define AFFINE_16 RESIDENT(1)
-#define PLAIN_8   RESIDENT(2)
+#define ANY_8   RESIDENT(1)
+#define ANY_16  RESIDENT(1)
+#define PLAIN_8 RESIDENT(2)
 #if SHORT
 #define PLAIN_16 RESIDENT(1)
 #else
@@ -304,19 +308,21 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
 #endif
 #endif
 
-#define STREAM(name, bound, tiles, parts, plain, gathered)                                         \
+#define STREAM(name, bound, tiles, parts, kind, gathered)                                          \
     kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) bound void name(LINEAR_PARAMETERS)   \
     {                                                                                              \
         local float sums[WARPS * 8 * SUM_PITCH(tiles)];                                            \
         FRAGMENT_UNIT(unit, WARPS);                                                                \
         const linear_t a = LINEAR_ARGUMENTS;                                                       \
-        stream(a, unit, sums, m_first, tiles, parts, plain, gathered);                             \
+        stream(a, unit, sums, m_first, tiles, parts, kind, gathered);                              \
     }
 
 // By rows of x, eight or sixteen.
-STREAM(linear_stream_8, PLAIN_8, TILES, 1, true, false)
-STREAM(linear_stream_16, PLAIN_16, TILES, 2, true, false)
-STREAM(linear_stream_8_affine, AFFINE_8, TILES, 1, false, false)
-STREAM(linear_stream_16_affine, AFFINE_16, TILES, 2, false, false)
-STREAM(linear_stream_8_gathered, AFFINE_8, TILES, 1, false, true)
-STREAM(linear_stream_16_gathered, AFFINE_16, TILES, 2, false, true)
+STREAM(linear_stream_8, PLAIN_8, TILES, 1, PLAIN, false)
+STREAM(linear_stream_16, PLAIN_16, TILES, 2, PLAIN, false)
+STREAM(linear_stream_8_zeros, PLAIN_8, TILES, 1, ZEROS, false)
+STREAM(linear_stream_16_zeros, PLAIN_16, TILES, 2, ZEROS, false)
+STREAM(linear_stream_8_any, ANY_8, TILES, 1, ANY, false)
+STREAM(linear_stream_16_any, ANY_16, TILES, 2, ANY, false)
+STREAM(linear_stream_8_gathered, ANY_8, TILES, 1, ANY, true)
+STREAM(linear_stream_16_gathered, ANY_16, TILES, 2, ANY, true)

@@ -20,11 +20,10 @@
 
 #define UNROLL   _Pragma("unroll")
 
-// A part is a tile of the layout, 16 bytes a lane: PRODUCTS instructions' A.
-#define PART_K   (W_IS_U4 ? 64 : 32)
-#define PRODUCTS (PART_K / 16)
-#define A_SIZE   (PRODUCTS * 4)
-#define STAGE_K  (2 * PART_K)
+// A stage has two parts, tiles of the layout, of 16 bytes a lane: PART instructions' A.
+#define PART     (W_IS_U4 ? 4 : 2)
+#define PRODUCTS (2 * PART)
+#define STAGE_K  (PRODUCTS * 16)
 
 #define TILE_N  128
 #define W_BYTES (TILE_N / 16 * 1024) // two parts of each block of 16 rows
@@ -194,19 +193,18 @@ LINEAR_INLINE void exchange(quad_t q, uint w0, uint w1, uint *w)
     w[1] = bytes_select(mine, others, q.second);
 }
 
-LINEAR_INLINE void operands(uint *a, uint4 codes, halves_zeros z, quad_t q)
+// The words of a part, and the operands of its product j of PART.
+LINEAR_INLINE void words_of(quad_t q, uint4 codes, uint *w)
 {
-    uint w[4];
     exchange(q, codes.x, codes.y, w);
     exchange(q, codes.z, codes.w, w + 2);
+}
+LINEAR_INLINE void operands(uint *a, const uint *w, const uint j, halves_zeros z)
+{
 #if W_IS_U4
-    UNROLL
-    for (uint i = 0; i < 4; i++)
-        u4_operands(w[i], z, a + 4 * i);
+    u4_operands(w[j], z, a);
 #else
-    UNROLL
-    for (uint i = 0; i < 2; i++)
-        s8_operands(w[i], w[2 + i], z, a + 4 * i);
+    s8_operands(w[j], w[2 + j], z, a);
 #endif
 }
 
@@ -237,26 +235,22 @@ LINEAR_INLINE group_t stage_group(const stages_t *s, lane_t l, const uint t)
     return (group_t){(float2)(as_float(v.x), as_float(v.y)), {v.z, v.w}};
 }
 
-LINEAR_INLINE void multiply(float *sums, const uint *a, const stages_t *s, uint part, uint keep,
+// Product i of PRODUCTS of a stage.
+LINEAR_INLINE void multiply(float *sums, const uint *a, const stages_t *s, const uint i, uint keep,
                             const uint t)
 {
     // Rows of a tile of x are 64 of K.
     const uint x = s->tiles + s->slot * STAGE(t);
-    const ulong b = nv90_descriptor(x + part * (W_IS_U4 ? t * NV90_ROW : 64));
-#if W_IS_U4
-#define MULTIPLY(n) nv90_multiply_a4_##n(sums, a, b, keep)
-#else
-#define MULTIPLY(n) nv90_multiply_a2_##n(sums, a, b, keep)
-#endif
+    const ulong b = nv90_descriptor(x + i / 4 * (t * NV90_ROW) + i % 4 * 32);
     if (t == 32)
-        MULTIPLY(32);
+        nv90_multiply_a_32(sums, a, b, keep);
     else if (t == 64)
-        MULTIPLY(64);
+        nv90_multiply_a_64(sums, a, b, keep);
     else if (t == 128)
-        MULTIPLY(128);
+        nv90_multiply_a_128(sums, a, b, keep);
 #if MAX_T == 256
     else
-        MULTIPLY(256);
+        nv90_multiply_a_256(sums, a, b, keep);
 #endif
 }
 LINEAR_INLINE void end(float *sums, const uint t)
@@ -272,15 +266,6 @@ LINEAR_INLINE void end(float *sums, const uint t)
         nv90_end_256(sums);
 #endif
 }
-LINEAR_INLINE void held(uint *a)
-{
-#if W_IS_U4
-    nv90_held_a4(a);
-#else
-    nv90_held_a2(a);
-#endif
-}
-
 static inline void free_stage(const stages_t *s)
 {
     if (get_local_id(0) % 32 == 0)
@@ -297,50 +282,66 @@ LINEAR_INLINE void scale(float *to, const float *sums, float2 scale, const uint 
     }
 }
 
-// All of K. The operands of a part are made while those of the part before are multiplied. group: of
-// the rows, where they have one.
+// All of K. Operands are made two products ahead, while those before are running: four sets of them.
+// group: of the rows, where they have one.
 LINEAR_INLINE void sum_tile(const linear_t a, stages_t *stages, lane_t l, group_t group, float *sums,
                             float *total, const uint t)
 {
     const bool never = a.pitch == 0;
-    stages_t s = *stages, before = s;
-    uint first[A_SIZE], second[A_SIZE];
+    stages_t s = *stages, after = s;
+    uint set[16], first[4], second[4]; // words of the parts
     UNROLL
     for (uint i = 0; i < t / 2; i++)
         *(GROUPED ? total + i : sums + i) = 0.0f;
     UNROLL
-    for (uint i = 0; i < A_SIZE; i++)
-        second[i] = 0;
+    for (uint i = 8; i < 16; i++)
+        set[i] = 0;
     nv90_barrier_wait(s.full + s.slot * 8, s.phase);
     if (GROUPED)
         group = stage_group(&s, l, t);
-    operands(first, codes_of(&s, 0, l, t), group.zeros, l.quad);
+    words_of(l.quad, codes_of(&s, 0, l, t), first);
+    uint4 codes = codes_of(&s, 1, l, t);
+    operands(set, first, 0, group.zeros);
+    operands(set + 4, first, 1, group.zeros);
     for (uint k = 0; k < a.k; k += STAGE_K) {
-        const uint4 codes = codes_of(&s, 1, l, t);
-        multiply(sums, first, &s, 0, GROUPED ? 0 : 1, t);
-        if (W_IS_U4) // faster so, and of 8 bits slower
-            nv90_make_first(never, s.full, first, 0);
-        held(second);
-        if (!GROUPED && k > 0)
-            free_stage(&before);
-        operands(second, codes, group.zeros, l.quad);
-        multiply(sums, second, &s, 1, 1, t);
-        held(first);
-        // The first part of the next stage; at the end, whatever is there again.
-        before = s;
-        if (k + STAGE_K < a.k) {
-            s = next_stage(s, t);
-            nv90_barrier_wait(s.full + s.slot * 8, s.phase);
+        group_t next = group;
+        UNROLL
+        for (uint i = 0; i < PRODUCTS; i++) {
+            multiply(sums, set + i % 4 * 4, &s, i, GROUPED ? i > 0 : 1, t);
+            if (i == PART - 2)
+                words_of(l.quad, codes, second);
+            nv90_held(set + (i + 2) % 4 * 4);
+            if (!GROUPED && i == 1 && k > 0)
+                free_stage(&after); // that of the stage before
+            if (i + 2 < PART)
+                operands(set + (i + 2) % 4 * 4, first, i + 2, group.zeros);
+            else if (i + 2 < PRODUCTS)
+                operands(set + (i + 2) % 4 * 4, second, i + 2 - PART, group.zeros);
+            else
+                operands(set + (i + 2) % 4 * 4, first, i + 2 - PRODUCTS, next.zeros);
+            if (i == PART - 1) {
+                // The next stage; at the end, this one again.
+                after = s;
+                if (k + STAGE_K < a.k) {
+                    after = next_stage(s, t);
+                    nv90_barrier_wait(after.full + after.slot * 8, after.phase);
+                }
+                if (GROUPED)
+                    next = stage_group(&after, l, t);
+                words_of(l.quad, codes_of(&after, 0, l, t), first);
+                codes = codes_of(&after, 1, l, t);
+            }
         }
-        const group_t next = GROUPED ? stage_group(&s, l, t) : group;
-        operands(first, codes_of(&s, 0, l, t), next.zeros, l.quad);
         if (GROUPED) {
-            nv90_make_first(never, s.full, first, A_SIZE);
+            nv90_make_first(never, s.full, set, 8);
             end(sums, t);
-            free_stage(&before);
+            free_stage(&s);
             scale(total, sums, group.scale, t);
             group = next;
         }
+        const stages_t done = s;
+        s = after;
+        after = done;
     }
     if (!GROUPED) {
         end(sums, t);

@@ -201,10 +201,10 @@ typedef struct packed_width {
  * width has its turn. */
 static const packed_width *width_of(const llmk_context *ctx, const linear_problem *p, uint64_t n)
 {
-    static const packed_width widths[] = {{"linear_wgmma_packed_32", 32, 79, 92},
-                                          {"linear_wgmma_packed_64", 64, 93, 105},
+    static const packed_width widths[] = {{"linear_wgmma_packed_32", 32, 81, 92},
+                                          {"linear_wgmma_packed_64", 64, 92, 104},
                                           {"linear_wgmma_packed_128", 128, 128, 128},
-                                          {"linear_wgmma_packed_256", 256, 0, 200}};
+                                          {"linear_wgmma_packed_256", 256, 0, 178}};
     const bool u4 = llmk_layout_is_u4(p->weights->layout);
     const bool no_256 = u4 || p->weights->groups > 1;
     const uint32_t units = ctx->caps.compute_units;

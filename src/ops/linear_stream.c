@@ -131,21 +131,24 @@ static bool is_gathered(const linear_problem *p, uint32_t step)
 static llmk_status launch_stream(llmk_launch *launch, const linear_problem *p, const shape *s,
                                  const char *unit)
 {
-    static const char *const kernels[2][3] = {
-        {"linear_stream_16", "linear_stream_16_affine", "linear_stream_16_gathered"},
-        {"linear_stream_8", "linear_stream_8_affine", "linear_stream_8_gathered"}};
+    static const char *const kernels[2][4] = {{"linear_stream_16", "linear_stream_16_zeros",
+                                               "linear_stream_16_any", "linear_stream_16_gathered"},
+                                              {"linear_stream_8", "linear_stream_8_zeros",
+                                               "linear_stream_8_any", "linear_stream_8_gathered"}};
     const llmk_weights *w = p->weights;
     const bool eight = p->x.nrows <= 8;
     const bool gathered = is_gathered(p, w->layout == LLMK_LAYOUT_U4_NV ? 128 : 64);
     const bool narrow = w->scale_kind == LLMK_SCALE_F16 || w->scale_kind == LLMK_SCALE_BF16;
-    const bool affine = w->has_zeros || (w->groups > 1 && !narrow);
+    const bool any = w->groups > 1 && !narrow;
     char defines[96];
     llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype),
               w->layout == LLMK_LAYOUT_U4_NV ? " -DW=u4_nv" : " -DW=s8_nv", s->defines,
               " -DSPAN=", llmk_digits(llmk_linear_span(w)), " -DFRAGMENT_MMA", unit, NULL);
     const linear_recipe r = {.file = "linear/linear_stream.cl",
                              .defines = defines,
-                             .kernel = kernels[eight][gathered ? 2 : affine],
+                             .kernel = kernels[eight][gathered ? 3
+                                                      : any    ? 2
+                                                               : w->has_zeros],
                              .rows = eight ? 8 : 16,
                              .columns = s->columns,
                              .local = {(size_t)s->warps * WARP, 1, 1}};
