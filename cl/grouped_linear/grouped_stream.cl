@@ -7,12 +7,12 @@
 //     -DW=u4_nv | s8_nv   -DSPAN=0 | 1 | 2 | 4, as linear_stream.cl  grouped_stream_codes.clh
 //
 // A work-group has 32 rows of W, of gated pairs 16 of the gate and the 16 of up that go with them,
-// or, where it adds up each token's experts, 16. Its warps share them and K.
+// or, where it adds up each token's experts, 16. Its warps take turns along K.
 #define FRAGMENT_TYPE X
 #ifndef FRAGMENT_EMULATED
 #include "common/nv.clh"
 #endif
-#define WARPS 8
+#define WARPS 8 // at most
 #include "grouped_linear/grouped_common.clh"
 #include "linear/linear_stream.clh"
 
@@ -67,10 +67,11 @@ LINEAR_INLINE void load_x(const linear_t a, ulong row, bool is_row, uint k, cons
 #endif
 
 // The product with row j of the work-group's rows of W and row m of x, from the sums of all warps.
-LINEAR_INLINE float total_of(local const float *sums, const uint tiles, uint j, uint m)
+LINEAR_INLINE float total_of(local const float *sums, const uint warps, const uint tiles, uint j,
+                             uint m)
 {
     float total = 0.0f;
-    for (uint w = 0; w < WARPS; w++)
+    for (uint w = 0; w < warps; w++)
         total += sums[(w * 8 + m) * SUM_PITCH(tiles) + j];
     return total;
 }
@@ -87,22 +88,23 @@ typedef struct {
 LINEAR_INLINE void find_place(local place_t *place, global const int *schedule, uint groups,
                               uint first, uint last, uint rows, uint height, uint columns)
 {
-    const ulong id = (ulong)get_group_id(1) * get_num_groups(0) + get_group_id(0);
+    const uint id = (uint)get_group_id(1) * (uint)get_num_groups(0) + (uint)get_group_id(0);
     global const int *tiles = schedule + groups + 1;
-    const uint begin = schedule ? (uint)tiles[first] : 0, t = begin + (uint)(id / columns);
+    const uint begin = schedule ? (uint)tiles[first] : 0;
     const uint end = schedule ? (uint)tiles[last] : (rows + height - 1) / height;
+    const uint t = begin + id / columns;
     if (t >= end && get_local_id(0) == 0)
         place->tile.rows = 0;
-    for (uint g = first + (uint)get_local_id(0); g < last && t < end; g += ITEMS) {
+    for (uint g = first + (uint)get_local_id(0); g < last; g += (uint)get_local_size(0)) {
         const uint from = schedule ? (uint)tiles[g] : 0, to = schedule ? (uint)tiles[g + 1] : end;
         const uint row = schedule ? (uint)schedule[g] : 0;
         const uint row_end = schedule ? (uint)schedule[g + 1] : rows;
         if (from <= t && t < to) {
-            const ulong within = id - (ulong)(from - begin) * columns;
+            const uint within = id - (from - begin) * columns, column = within / (to - from);
             place->tile.group = g;
-            place->tile.begin = row + (uint)(within % (to - from)) * height;
+            place->tile.begin = row + (within - column * (to - from)) * height;
             place->tile.rows = min(height, row_end - place->tile.begin);
-            place->column = (uint)(within / (to - from));
+            place->column = column;
         }
     }
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -127,11 +129,11 @@ LINEAR_INLINE void find_place(local place_t *place, global const int *schedule, 
     }
 
 // The tile's products, by the number of its rows.
-#define STREAM(a, block, most, kind)                                                               \
+#define STREAM(a, block, warps, most, kind)                                                               \
     if ((most) > 8 && tile.rows > 8)                                                               \
-        stream(a, unit, block, x_row, is_row, 2, 2, kind, sum);                                    \
+        stream(a, unit, block, x_row, is_row, warps, 2, 2, kind, sum);                             \
     else                                                                                           \
-        stream(a, unit, block, x_row, is_row, 2, 1, kind, sum);
+        stream(a, unit, block, x_row, is_row, warps, 2, 1, kind, sum);
 
 LINEAR_INLINE void put_part(fragment_unit unit, local float *sums, uint p,
                             float sum[MAX_TILES][MAX_PARTS][4])
@@ -145,12 +147,12 @@ LINEAR_INLINE void put_part(fragment_unit unit, local float *sums, uint p,
 }
 
 // Two blocks of 16 columns.
-#define LINEAR(name, bound, most, kind)                                                            \
-    kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) bound void name(                     \
+#define LINEAR(name, warps, bound, most, kind)                                                     \
+    kernel __attribute__((reqd_work_group_size((warps)*32, 1, 1))) bound void name(                     \
         GROUPED_PARAMETERS, const uint height)                                                     \
     {                                                                                              \
-        local float sums[WARPS * 8 * SUM_PITCH(2)];                                                \
-        FRAGMENT_UNIT(unit, WARPS);                                                                \
+        local float sums[(warps)*8 * SUM_PITCH(2)];                                                \
+        FRAGMENT_UNIT(unit, warps);                                                                \
         FIND_PLACE((n + 31) / 32);                                                                 \
         float sum[MAX_TILES][MAX_PARTS][4];                                                        \
         if (place.tile.rows > 0 && place.tile.group != empty) {                                    \
@@ -162,19 +164,19 @@ LINEAR_INLINE void put_part(fragment_unit unit, local float *sums, uint p,
                 {data, scales, zeros, base + n0, 1, base + n - 1},                                 \
                 {data, scales, zeros, base + n0 + 16, 1, base + n - 1}};                           \
             FIND_X_ROWS(most)                                                                      \
-            STREAM(a, block, most, kind)                                                           \
+            STREAM(a, block, warps, most, kind)                                                       \
         }                                                                                          \
         FRAGMENT_UNROLL                                                                            \
         for (uint p = 0; p < (most) / 8; p++) {                                                    \
             if (p * 8 < place.tile.rows && place.tile.group != empty)                              \
                 put_part(unit, sums, p, sum);                                                      \
-            for (uint o = (uint)get_local_id(0); o < 8 * 32; o += ITEMS) {                         \
+            for (uint o = (uint)get_local_id(0); o < 8 * 32; o += (warps)*32) {                    \
                 const uint row = p * 8 + o / 32, column = place.column * 32 + o % 32;              \
                 if (row >= place.tile.rows || column >= n)                                         \
                     continue;                                                                      \
                 float v = 0.0f;                                                                    \
                 if (place.tile.group != empty)                                                     \
-                    v = total_of(sums, 2, o % 32, o / 32) +                                        \
+                    v = total_of(sums, warps, 2, o % 32, o / 32) +                                        \
                         bias_of(bias, bias_type, bias_rows, place.tile.group, column);             \
                 store_any(y, y_type,                                                               \
                           row_begin(y_rows, place.tile.begin + row) + column * y_rows.inner, v);   \
@@ -183,12 +185,12 @@ LINEAR_INLINE void put_part(fragment_unit unit, local float *sums, uint p,
     }
 
 // Sixteen columns of h. Where W is blocks and gate and up alternate, each block has eight pairs.
-#define GATED(name, bound, most, kind)                                                             \
-    kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) bound void name(                     \
+#define GATED(name, warps, bound, most, kind)                                                      \
+    kernel __attribute__((reqd_work_group_size((warps)*32, 1, 1))) bound void name(                     \
         GROUPED_PARAMETERS, GATED_PARAMETERS, const uint height)                                   \
     {                                                                                              \
-        local float sums[WARPS * 8 * SUM_PITCH(2)];                                                \
-        FRAGMENT_UNIT(unit, WARPS);                                                                \
+        local float sums[(warps)*8 * SUM_PITCH(2)];                                                \
+        FRAGMENT_UNIT(unit, warps);                                                                \
         FIND_PLACE((outputs + 15) / 16);                                                           \
         const bool pairs = W_IS_CODES && step == 2;                                                \
         float sum[MAX_TILES][MAX_PARTS][4];                                                        \
@@ -202,20 +204,20 @@ LINEAR_INLINE void put_part(fragment_unit unit, local float *sums, uint p,
                 {data, scales, zeros, base, step, base + last_f},                                  \
                 {up_data, up_scales, up_zeros, base + up, step, base + last_f + up_first}};        \
             FIND_X_ROWS(most)                                                                      \
-            STREAM(a, block, most, kind)                                                           \
+            STREAM(a, block, warps, most, kind)                                                       \
         }                                                                                          \
         FRAGMENT_UNROLL                                                                            \
         for (uint p = 0; p < (most) / 8; p++) {                                                    \
             if (p * 8 < place.tile.rows)                                                           \
                 put_part(unit, sums, p, sum);                                                      \
-            for (uint o = (uint)get_local_id(0); o < 8 * 16; o += ITEMS) {                         \
+            for (uint o = (uint)get_local_id(0); o < 8 * 16; o += (warps)*32) {                    \
                 const uint row = p * 8 + o / 16, j = o % 16, f = place.column * 16 + j;            \
                 if (row >= place.tile.rows || f >= outputs)                                        \
                     continue;                                                                      \
-                const float g = total_of(sums, 2, pairs ? 2 * j : j, o / 16) +                     \
+                const float g = total_of(sums, warps, 2, pairs ? 2 * j : j, o / 16) +                     \
                                 bias_of(bias, bias_type, bias_rows, place.tile.group, f);          \
                 const float u =                                                                    \
-                    total_of(sums, 2, pairs ? 2 * j + 1 : 16 + j, o / 16) +                        \
+                    total_of(sums, warps, 2, pairs ? 2 * j + 1 : 16 + j, o / 16) +                        \
                     bias_of(up_bias, up_bias_type, up_bias_rows, place.tile.group, f);             \
                 store_any(y, y_type,                                                               \
                           row_begin(y_rows, place.tile.begin + row) + f * y_rows.inner,            \
@@ -287,20 +289,20 @@ LINEAR_INLINE void add_biases(local float *biases, local const table_t *table, u
                             bias_of(bias, type, rows, table->group[t], c);
 }
 
-#define COMBINE(name, bound, kind)                                                                 \
-    kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) bound void name(                     \
+#define COMBINE(name, warps, bound, kind)                                                          \
+    kernel __attribute__((reqd_work_group_size((warps)*32, 1, 1))) bound void name(                     \
         GROUPED_PARAMETERS, global const void *weights, const rows_t weights_rows,                 \
         const uint weights_type, const uint tokens, const uint experts_a_token,                    \
         global const float *residual, const rows_t residual_rows, /* may be NULL */                \
         global const float *residual_logit /* NULL: the residual counts whole */,                  \
         const uint height)                                                                         \
     {                                                                                              \
-        local float sums[WARPS * 8 * SUM_PITCH(1)];                                                \
+        local float sums[(warps)*8 * SUM_PITCH(1)];                                                \
         local table_t table;                                                                       \
         /* Each item's, where they take no registers from the product: of its sums, and of an      \
            element of y. */                                                                        \
         local float totals[4][ITEMS], biases[ITEMS];                                               \
-        FRAGMENT_UNIT(unit, WARPS);                                                                \
+        FRAGMENT_UNIT(unit, warps);                                                                \
         const uint n0 = (uint)get_group_id(0) * 16;                                                \
         const uint end = (uint)schedule[schedule_groups + 1 + last];                               \
         const uint item = (uint)get_local_id(0);                                                   \
@@ -319,7 +321,7 @@ LINEAR_INLINE void add_biases(local float *biases, local const table_t *table, u
                 const ulong x_row = row_begin(x_rows, (ulong)max(row, 0));                         \
                 const bool is_row = row >= 0;                                                      \
                 float sum[MAX_TILES][MAX_PARTS][4];                                                \
-                stream(a, unit, block, &x_row, &is_row, 1, 1, kind, sum);                          \
+                stream(a, unit, block, &x_row, &is_row, warps, 1, 1, kind, sum);                   \
                 FRAGMENT_UNROLL                                                                    \
                 for (uint i = 0; i < 4; i++) {                                                     \
                     const uint at = t * 8 + mma_column(unit, i);                                   \
@@ -344,26 +346,30 @@ LINEAR_INLINE void add_biases(local float *biases, local const table_t *table, u
                 v += residual_logit ? r / (1.0f + exp(-residual_logit[token])) : r;                \
             }                                                                                      \
             store_any(y, y_type, row_begin(y_rows, token) + (n0 + j) * y_rows.inner,               \
-                      v + total_of(sums, 1, j, token));                                            \
+                      v + total_of(sums, warps, 1, j, token));                                            \
         }                                                                                          \
     }
 
-LINEAR(grouped_stream_8, RESIDENT(3), 8, PLAIN)
-LINEAR(grouped_stream_16, RESIDENT(2), 16, PLAIN)
-LINEAR(grouped_stream_gathered, RESIDENT(2), 16, GATHERED)
-GATED(grouped_stream_gated_8, RESIDENT(3), 8, PLAIN)
-GATED(grouped_stream_gated_16, RESIDENT(2), 16, PLAIN)
-GATED(grouped_stream_gated_gathered, RESIDENT(2), 16, GATHERED)
-#if W_IS_CODES && SPAN == 1
-COMBINE(grouped_stream_combine, RESIDENT(2), PLAIN)
-#else
-COMBINE(grouped_stream_combine, RESIDENT(3), PLAIN)
-#endif
-COMBINE(grouped_stream_combine_gathered, RESIDENT(2), GATHERED)
+// Registers are bounded such that loads are hidden by the other work-groups of a compute unit.
 #if W_IS_CODES
-LINEAR(grouped_stream_8_affine, RESIDENT(2), 8, AFFINE)
-LINEAR(grouped_stream_16_affine, RESIDENT(2), 16, AFFINE)
-GATED(grouped_stream_gated_8_affine, RESIDENT(2), 8, AFFINE)
-GATED(grouped_stream_gated_16_affine, RESIDENT(2), 16, AFFINE)
-COMBINE(grouped_stream_combine_affine, RESIDENT(2), AFFINE)
+#define FEW_ROWS(macro, name, kind) macro(name, 4, RESIDENT(4), 8, kind)
+#else
+#define FEW_ROWS(macro, name, kind) macro(name, 8, RESIDENT(3), 8, kind)
+#endif
+#define MORE_ROWS(macro, name, kind) macro(name, 4, RESIDENT(4), 16, kind)
+
+FEW_ROWS(LINEAR, grouped_stream_8, PLAIN)
+MORE_ROWS(LINEAR, grouped_stream_16, PLAIN)
+MORE_ROWS(LINEAR, grouped_stream_gathered, GATHERED)
+FEW_ROWS(GATED, grouped_stream_gated_8, PLAIN)
+MORE_ROWS(GATED, grouped_stream_gated_16, PLAIN)
+MORE_ROWS(GATED, grouped_stream_gated_gathered, GATHERED)
+COMBINE(grouped_stream_combine, 8, RESIDENT(2), PLAIN)
+COMBINE(grouped_stream_combine_gathered, 8, RESIDENT(2), GATHERED)
+#if W_IS_CODES
+FEW_ROWS(LINEAR, grouped_stream_8_affine, AFFINE)
+MORE_ROWS(LINEAR, grouped_stream_16_affine, AFFINE)
+FEW_ROWS(GATED, grouped_stream_gated_8_affine, AFFINE)
+MORE_ROWS(GATED, grouped_stream_gated_16_affine, AFFINE)
+COMBINE(grouped_stream_combine_affine, 8, RESIDENT(2), AFFINE)
 #endif

@@ -38,6 +38,8 @@ typedef struct grouped_combine {
 
 /* Tokens of which the down product also adds up the experts' rows, at most. */
 #define LLMK_GROUPED_FEW_TOKENS 8u
+/* Rows of a tile of the portable kernels for few of them. */
+#define LLMK_GROUPED_FEW 4u
 
 /* Whether x's rows may have to be gathered: of such weights, on this device (grouped_nv90.c). */
 bool llmk_grouped_may_gather(llmk_context *ctx, const llmk_weights *w, llmk_dtype x);

@@ -107,6 +107,8 @@ static llmk_status launch(llmk_launch *l, const grouped_products *products, cons
     const bool ref = products->ref;
     grouped_problem g = p->g;
     g.height = products->height(g.rows, g.weights->experts, false);
+    if (l->config)
+        g.height = l->config->value[0];
     llmk_kernel k = llmk_kernel_open(
         l, ref ? "grouped_linear/grouped_ref.cl" : "grouped_linear/grouped_schedule.cl", "",
         ref ? "grouped_schedule_ref" : "grouped_schedule");
@@ -132,6 +134,23 @@ static llmk_status launch(llmk_launch *l, const grouped_products *products, cons
 
 LLMK_GROUPED_VARIANTS(FUNCTIONS)
 static const llmk_variant variants[] = {LLMK_GROUPED_VARIANTS(ROW)};
+
+static const llmk_config configs[] = {
+    {"portable", "height-4", {LLMK_GROUPED_FEW}, 0, 0},
+    {"portable", "height-64", {64}, 0, 0},
+};
+
+static const char *const size_names[] = {"rows", "experts", "n", "k", NULL};
+
+static bool sizes_of(const void *problem_, uint64_t sizes[LLMK_TUNING_SIZES])
+{
+    const grouped_problem *g = &((const problem *)problem_)->g;
+    sizes[0] = g->rows;
+    sizes[1] = g->weights->experts;
+    sizes[2] = g->weights->n;
+    sizes[3] = g->weights->k;
+    return true;
+}
 
 /* ---- Self-test ---- */
 
@@ -221,6 +240,10 @@ const llmk_operator llmk_operator_grouped_linear = {
     .variant_count = LLMK_COUNT(variants),
     .key = key,
     .self_test = self_test,
+    .size_names = size_names,
+    .sizes = sizes_of,
+    .configs = configs,
+    .config_count = LLMK_COUNT(configs),
     .workspace = workspace,
 };
 _Static_assert(sizeof(problem) <= LLMK_PROBLEM_SIZE, "raise LLMK_PROBLEM_SIZE");

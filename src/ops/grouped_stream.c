@@ -11,16 +11,18 @@
 #define COLUMNS         32u /* of a work-group; of gated pairs, and where it adds up, */
 #define COLUMNS_PAIRED  16u
 #define COLUMNS_COMBINE 16u
-#define WARPS           8u
-#define ITEMS           (WARPS * 32u)
+#define WARP            32u
+#define MOST_WARPS      8u /* of a work-group */
+#define MORE_WARPS      4u /* where tiles are high, x is gathered, or W is codes */
 /* What the kernels take at most; emulated, the warps' scratch too. */
 #define LOCAL_BYTES    (13u << 10)
-#define EMULATOR_BYTES (WARPS * (5u << 10))
+#define EMULATOR_BYTES (MOST_WARPS * (5u << 10))
 /* Rows an expert, on average, up to which these kernels are taken. */
 #define MANY_ROWS 64u
 /* And up to which tiles are low: few experts have more rows than one of those. */
-#define FEW_ROWS  4u
-#define MAX_DEPTH ((uint64_t)1 << 20)
+#define FEW_ROWS   2u
+#define MAX_DEPTH  ((uint64_t)1 << 20)
+#define MAX_BLOCKS 65535u /* of columns: work-groups along a second dimension */
 
 static bool is_codes(const llmk_weights *w)
 {
@@ -49,11 +51,15 @@ static bool supports(llmk_context *ctx, const grouped_problem *p, uint32_t local
         return llmk_no(why, "x is %s: for f16 and bf16", llmk_dtype_name(p->x.dtype));
     if (!reads(p->weights, p->x.dtype, why) || (p->gate && !reads(p->gate->up, p->x.dtype, why)))
         return false;
+    const uint64_t blocks = (llmk_grouped_outputs(p) + UINT64_C(15)) / 16;
+    const uint64_t tiles = p->weights->experts + 1 + p->rows / LOW;
+    if (blocks > MAX_BLOCKS || tiles > UINT32_MAX / (blocks + 1))
+        return llmk_no(why, "too many work-groups");
     if (p->gate && is_codes(p->weights) && p->gate->step == 1 && p->gate->up_first % 16 != 0)
         return llmk_no(why, "up begins within a block of 16 rows");
-    if (ctx->caps.max_work_group < ITEMS || ctx->caps.local_bytes < local_bytes)
-        return llmk_no(why, "needs work-groups of %u and %u bytes of local memory", ITEMS,
-                       local_bytes);
+    if (ctx->caps.max_work_group < MOST_WARPS * WARP || ctx->caps.local_bytes < local_bytes)
+        return llmk_no(why, "needs work-groups of %u and %u bytes of local memory",
+                       MOST_WARPS * WARP, local_bytes);
     return true;
 }
 
@@ -84,11 +90,21 @@ static uint32_t height(uint64_t rows, uint64_t experts, bool few)
 }
 
 enum { STAGE_LINEAR, STAGE_GATED, STAGE_COMBINE };
+enum { LOW_TILES, LOW_AFFINE, HIGH_TILES, HIGH_AFFINE, GATHERED };
+
+static int kind_of(const grouped_problem *p)
+{
+    const llmk_weights *w = p->weights;
+    const bool narrow = w->scale_kind == LLMK_SCALE_F16 || w->scale_kind == LLMK_SCALE_BF16;
+    const bool affine = is_codes(w) && w->groups > 1 && !narrow;
+    if (llmk_linear_gathers(w, &p->x, 8))
+        return GATHERED;
+    return (p->height == LOW ? LOW_TILES : HIGH_TILES) + affine;
+}
 
 static llmk_kernel open_kernel(llmk_launch *launch, const grouped_problem *p, const char *unit,
                                int stage)
 {
-    enum { LOW_TILES, LOW_AFFINE, HIGH_TILES, HIGH_AFFINE, GATHERED };
     static const char *const kernels[][GATHERED + 1] = {
         [STAGE_LINEAR] = {"grouped_stream_8", "grouped_stream_8_affine", "grouped_stream_16",
                           "grouped_stream_16_affine", "grouped_stream_gathered"},
@@ -99,17 +115,12 @@ static llmk_kernel open_kernel(llmk_launch *launch, const grouped_problem *p, co
                            "grouped_stream_combine", "grouped_stream_combine_affine",
                            "grouped_stream_combine_gathered"}};
     const llmk_weights *w = p->weights;
-    const bool narrow = w->scale_kind == LLMK_SCALE_F16 || w->scale_kind == LLMK_SCALE_BF16;
-    const bool affine = is_codes(w) && w->groups > 1 && !narrow;
-    const int kind = llmk_linear_gathers(w, &p->x) ? GATHERED
-                     : p->height == LOW            ? LOW_TILES + affine
-                                                   : HIGH_TILES + affine;
     char typed[32], defines[96];
     llmk_linear_defines(p->x.dtype, w->layout, typed);
     llmk_join(defines, sizeof defines, typed, is_codes(w) ? " -DSPAN=" : "",
               is_codes(w) ? llmk_digits(llmk_linear_span(w)) : "", " -DFRAGMENT_MMA", unit, NULL);
     return llmk_kernel_open(launch, "grouped_linear/grouped_stream.cl", defines,
-                            kernels[stage][kind]);
+                            kernels[stage][kind_of(p)]);
 }
 
 static llmk_status launch_stream(llmk_launch *launch, const grouped_problem *p, const char *unit)
@@ -117,6 +128,8 @@ static llmk_status launch_stream(llmk_launch *launch, const grouped_problem *p, 
     const bool gated = p->gate != NULL;
     const uint32_t columns = gated ? COLUMNS_PAIRED : COLUMNS;
     const size_t blocks = (llmk_grouped_outputs(p) + columns - 1) / columns;
+    const uint32_t warps =
+        kind_of(p) == LOW_TILES && !is_codes(p->weights) ? MOST_WARPS : MORE_WARPS;
     for (size_t i = 0; i < p->weights->segment_count; i++) {
         const llmk_segment *s = &p->weights->segments[i];
         llmk_kernel k = open_kernel(launch, p, unit, gated ? STAGE_GATED : STAGE_LINEAR);
@@ -126,7 +139,7 @@ static llmk_status launch_stream(llmk_launch *launch, const grouped_problem *p, 
         llmk_arg_u32(&k, p->height);
         LLMK_TRY(llmk_kernel_enqueue(&k,
                                      (size_t[]){(size_t)llmk_grouped_most_tiles(p, s), blocks, 1},
-                                     (size_t[]){ITEMS, 1, 1}));
+                                     (size_t[]){(size_t)warps * WARP, 1, 1}));
     }
     return LLMK_OK;
 }
@@ -139,7 +152,7 @@ static llmk_status combine_stream(llmk_launch *launch, const grouped_problem *p,
     llmk_grouped_arg(&k, p, &p->weights->segments[0]);
     llmk_grouped_arg_combine(&k, p, combine);
     llmk_arg_u32(&k, p->height);
-    return llmk_kernel_enqueue(&k, (size_t[]){blocks, 1, 1}, (size_t[]){ITEMS, 1, 1});
+    return llmk_kernel_enqueue(&k, (size_t[]){blocks, 1, 1}, (size_t[]){MOST_WARPS * WARP, 1, 1});
 }
 
 static llmk_status nv_launch(llmk_launch *launch, const grouped_problem *p)

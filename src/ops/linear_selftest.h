@@ -22,4 +22,9 @@ uint64_t llmk_linear_trial_depth(const llmk_weights *like);
 llmk_status llmk_linear_trial_weights(llmk_trial *t, const llmk_weights *like, uint64_t experts,
                                       uint64_t n, uint64_t k, double **w, llmk_weights **out);
 
+/* One matrix [n, K] that looks to kernels as `like` does. odd: K is no multiple of 8, where the
+ * format can; grouped: several groups along K, where it has such. */
+llmk_status llmk_linear_trial_matrix(llmk_trial *t, const llmk_weights *like, uint64_t n, bool odd,
+                                     bool grouped, double **w, llmk_weights **out);
+
 #endif

@@ -1,5 +1,6 @@
 /* moe_forward.c - a whole mixture-of-experts layer: routing, dispatch, experts, combine. */
 #include "ops/elementwise.h"
+#include "ops/gated.h"
 #include "ops/linear.h"
 #include "ops/linear_selftest.h"
 #include "ops/moe_plan.h"
@@ -211,7 +212,9 @@ static llmk_status launch(llmk_launch *l, const grouped_products *products, cons
 {
     const llmk_moe_plan *plan = p->plan;
     const uint64_t tokens = p->x.nrows;
-    const moe_steps steps = llmk_moe_steps(plan, tokens, p->ids.present, products);
+    moe_steps steps = llmk_moe_steps(plan, tokens, p->ids.present, products);
+    if (l->config)
+        steps.height = l->config->value[0];
     const moe_dispatch dispatch = dispatch_of(p, &steps);
     const llmk_view weights =
         p->ids.present ? p->weights : llmk_moe_view(plan->weights, LLMK_F32, tokens, plan->k);
@@ -297,6 +300,33 @@ const grouped_products *llmk_moe_products(const llmk_moe_plan *plan, uint64_t to
     return &llmk_grouped_ref;
 }
 
+static const llmk_config configs[] = {
+    {"portable", "height-4", {LLMK_GROUPED_FEW}, 0, 0},
+    {"portable", "height-64", {64}, 0, 0},
+};
+
+static bool config_fits(const llmk_context *ctx, const void *problem_, const llmk_config *config,
+                        llmk_reason *why)
+{
+    const problem *p = problem_;
+    (void)ctx;
+    return config->value[0] == LLMK_GROUPED_FEW || p->x.nrows > LLMK_GROUPED_FEW_TOKENS ||
+           llmk_no(why, "calls of up to %u tokens have tiles of %u rows", LLMK_GROUPED_FEW_TOKENS,
+                   LLMK_GROUPED_FEW);
+}
+
+static const char *const size_names[] = {"t", "experts", "h", "f", NULL};
+
+static bool sizes_of(const void *problem_, uint64_t sizes[LLMK_TUNING_SIZES])
+{
+    const problem *p = problem_;
+    sizes[0] = p->x.nrows;
+    sizes[1] = p->plan->held;
+    sizes[2] = p->plan->hidden;
+    sizes[3] = p->plan->gated.outputs;
+    return true;
+}
+
 /* ---- Self-test ---- */
 
 enum { EXPERTS = 4, CHOSEN = 2, FEW = 5, MANY = 40 };
@@ -305,20 +335,7 @@ enum { EVEN_HIDDEN = 160, EVEN_OUTPUTS = 96, EVEN_MANY = 200, EVEN_MOST = 600 };
 
 static double activated(const grouped_gate *g, double gate, double up)
 {
-    const double limit = (double)g->limit;
-    switch (g->activation) {
-    case LLMK_GELU_ERF:
-        return gate / 2 * erfc(-gate / sqrt(2)) * up;
-    case LLMK_GELU_TANH:
-        return gate / 2 * (1 + tanh(0.79788456080286536 * (gate + 0.044715 * pow(gate, 3)))) * up;
-    case LLMK_RELU2:
-        return gate > 0 ? gate * gate * up : 0;
-    case LLMK_SWIGLU_CLAMPED:
-        gate = fmin(gate, limit);
-        return gate / (1 + exp(-(double)g->alpha * gate)) * (fmax(-limit, fmin(up, limit)) + 1);
-    default:
-        return gate / (1 + exp(-gate)) * up;
-    }
+    return llmk_gated_host(g->activation, (double)g->limit, (double)g->alpha, gate, up);
 }
 
 typedef struct layer {
@@ -463,6 +480,11 @@ const llmk_operator llmk_operator_moe_forward = {
     .variant_count = LLMK_COUNT(variants),
     .key = key,
     .self_test = self_test,
+    .size_names = size_names,
+    .sizes = sizes_of,
+    .configs = configs,
+    .config_count = LLMK_COUNT(configs),
+    .config_fits = config_fits,
     .workspace = workspace,
 };
 _Static_assert(sizeof(problem) <= LLMK_PROBLEM_SIZE, "raise LLMK_PROBLEM_SIZE");

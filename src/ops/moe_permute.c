@@ -120,7 +120,7 @@ llmk_status llmk_moe_launch_gather(llmk_launch *launch, const llmk_view *x, cons
     if (!ref)
         llmk_arg_u32(&kernel, x->align >= 16 && rows->align >= 16);
     const llmk_grid grid = ref ? llmk_element_grid(rows->nrows, rows->ncols)
-                               : llmk_tile_grid(&launch->ctx->caps, rows->nrows, rows->ncols, 1);
+                               : llmk_tile_grid(&launch->ctx->caps, rows->nrows, rows->ncols, 1, 0);
     return llmk_kernel_enqueue(&kernel, grid.groups, grid.local);
 }
 
