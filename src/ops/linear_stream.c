@@ -153,8 +153,7 @@ static llmk_status launch_stream(llmk_launch *launch, const linear_problem *p, c
                                                "linear_stream_8_any", "linear_stream_8_gathered"}};
     const llmk_weights *w = p->weights;
     const bool eight = p->x.nrows <= 8;
-    const bool gathered =
-        llmk_linear_gathers(w, &p->x, w->layout == LLMK_LAYOUT_U4_NV ? 128 : 64);
+    const bool gathered = llmk_linear_gathers(w, &p->x, w->layout == LLMK_LAYOUT_U4_NV ? 128 : 64);
     const bool narrow = w->scale_kind == LLMK_SCALE_F16 || w->scale_kind == LLMK_SCALE_BF16;
     const bool any = w->groups > 1 && !narrow;
     char defines[96];
