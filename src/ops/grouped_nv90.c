@@ -60,8 +60,8 @@ static bool supports(llmk_context *ctx, const grouped_problem *p, llmk_reason *w
 
 static bool suits(uint64_t rows, uint64_t experts, llmk_reason *why)
 {
-    return rows > MIN_ROWS * experts ||
-           llmk_no(why, "for more than %u rows an expert on average", MIN_ROWS);
+    return rows >= MIN_ROWS * experts ||
+           llmk_no(why, "for %u rows an expert and more, on average", MIN_ROWS);
 }
 
 static uint32_t height(uint64_t rows, uint64_t experts, bool few)
