@@ -14,15 +14,21 @@ if(LLMK_MATH_LIBRARY)
   list(APPEND LLMK_PC_LIBS_PRIVATE -lm)
 endif()
 
-# jansson is for the tools alone: safetensors headers, config.json, llmk-bench's JSON. The library
-# reads and writes none. Tests link it to read what the tools write.
+# jansson reads the user's tuned rows in the library; in the tools safetensors headers and config.json,
+# and it writes llmk-bench's and llmk-tune's results. Tests link it to read what the tools write.
 set(LLMK_TOOL_LIBRARIES "")
-set(LLMK_JANSSON_STATUS "off (jansson was not found by pkg-config: the tools read no safetensors files and write no JSON)")
+set(LLMK_HAVE_JANSSON OFF)
+set(LLMK_JANSSON_STATUS "off (jansson was not found by pkg-config: no tuned rows of the user's, no safetensors files, no JSON)")
 if(PkgConfig_FOUND)
   pkg_check_modules(JANSSON QUIET IMPORTED_TARGET jansson)
   if(JANSSON_FOUND)
     set(LLMK_JANSSON_STATUS "on (jansson ${JANSSON_VERSION})")
+    set(LLMK_HAVE_JANSSON ON)
     list(APPEND LLMK_TOOL_LIBRARIES PkgConfig::JANSSON)
+    # Users of the installed static library need no jansson.pc: llmkConfig.cmake makes llmk::jansson.
+    list(APPEND LLMK_PRIVATE_LIBRARIES
+      $<BUILD_INTERFACE:PkgConfig::JANSSON> $<INSTALL_INTERFACE:llmk::jansson>)
+    list(APPEND LLMK_PC_LIBS_PRIVATE -ljansson)
     target_compile_definitions(llmk_build_options INTERFACE
       $<$<COMPILE_LANGUAGE:C>:LLMK_HAVE_JANSSON=1>)
   endif()

@@ -1,6 +1,6 @@
 # Options of the build, and the flags that every target of this project is compiled with.
 
-option(LLMK_BUILD_TOOLS "Build llmk-info, llmk-bench and llmk-demo" ${PROJECT_IS_TOP_LEVEL})
+option(LLMK_BUILD_TOOLS "Build llmk-info, llmk-bench, llmk-tune and llmk-demo" ${PROJECT_IS_TOP_LEVEL})
 option(LLMK_BUILD_TESTS "Build the tests (needs cmocka)" ${PROJECT_IS_TOP_LEVEL})
 option(LLMK_INSTALL "Create the install rules" ${PROJECT_IS_TOP_LEVEL})
 option(LLMK_WERROR "Turn compiler warnings into errors" OFF)

@@ -30,7 +30,7 @@ OUTPUTS = {
     "sm_90a": ["sm_90a.ptx", "sm_90a.cubin"],
     "gfx942": ["gfx942.hsaco"],
 }
-GROUPS = {"all": ["spirv", "sm_80", "gfx942"]}
+GROUPS = {"all": ["spirv", "sm_80", "gfx942"], "source": []}
 # The lowest PTX version that has what the kernels need (7.4: ld with L1::no_allocate; 8.3:
 # tensormap.replace), because drivers refuse versions newer than they are.
 PTX_VERSION = {"sm_80": "ptx74", "sm_90a": "ptx83"}

@@ -61,7 +61,7 @@ def tinygemm(case):
 
 def cublas_int8(case):
     m, n, k = _shape(case)
-    if case["w"] != "w8" or m <= 16:
+    if case["w"] not in ("w8", "w8a8") or m <= 16:
         return None
 
     def make():

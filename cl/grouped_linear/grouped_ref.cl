@@ -11,7 +11,7 @@ kernel void grouped_schedule_ref(global const int *offsets, const rows_t offsets
 {
     global int *tiles = schedule + experts + 2;
     int begin = 0, tile = 0;
-    schedule[0] = tiles[0] = 0;
+    schedule[0] = tiles[0] = tiles[experts + 2] = tiles[experts + 3] = 0;
     for (uint g = 0; g <= experts; g++) {
         int end = rows;
         if (g < experts)

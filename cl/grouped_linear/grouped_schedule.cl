@@ -47,5 +47,5 @@ grouped_schedule(global const int *offsets, const rows_t offsets_rows, const uin
         tiles[g + 1] = tile;
     }
     if (item == 0)
-        schedule[0] = tiles[0] = 0;
+        schedule[0] = tiles[0] = tiles[experts + 2] = tiles[experts + 3] = 0;
 }

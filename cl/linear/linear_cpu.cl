@@ -15,8 +15,8 @@ static inline float sum16(float16 v)
 
 // Rows m0 ... m0+MB-1 of y, columns n0 ... n0+NB-1; at the edges the last row or column is
 // computed again and not stored.
-#define BLOCK(MB, NB)                                                                              \
-    kernel void linear_cpu_##MB##x##NB(LINEAR_PARAMETERS)                                          \
+#define BLOCK(NAME, MB, NB)                                                                        \
+    kernel void NAME(LINEAR_PARAMETERS)                                                            \
     {                                                                                              \
         const linear_t a = LINEAR_ARGUMENTS;                                                       \
         const uint n0 = (uint)get_group_id(0) * NB;                                                \
@@ -55,5 +55,9 @@ static inline float sum16(float16 v)
                 finish(a, m0 + i, n0 + j, sum16(total[i][j]));                                     \
     }
 
-BLOCK(1, 4)
-BLOCK(8, 3)
+#ifdef ROWS // a block that tuning found
+BLOCK(linear_cpu_block, ROWS, COLUMNS)
+#else
+BLOCK(linear_cpu_1x4, 1, 4)
+BLOCK(linear_cpu_8x3, 8, 3)
+#endif

@@ -8,6 +8,7 @@
 //     -DTILES=1 | 2         blocks of 16 rows of W in a work-group
 //     -DSPAN=1 | 2 | 4      times 32 weights along K have one scale: groups are multiples of that;
 //                           0: a row has one scale
+//     -DGATED               with TILES=2: a block of gate and one of up, and their activation
 //
 // The order of a sum depends on WARPS and SPAN alone, not on how many rows of x go together.
 #define FRAGMENT_TYPE X
@@ -210,12 +211,14 @@ LINEAR_INLINE void load_x(const linear_t a, const ulong x_row[MAX_PARTS], uint k
 }
 
 // A work-group's outputs: `tiles` blocks of 16 rows of W by 8 `parts` rows of x. Beyond N the last
-// block is computed again and not stored.
+// block is computed again and not stored. gate: 0, or two tiles are one block of outputs.
 LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sums, const ulong m0,
-                          const uint tiles, const uint parts, const uint kind, const bool gathered)
+                          const uint tiles, const uint parts, const uint kind, const bool gathered,
+                          const gate_t *gate)
 {
     const uint g = unit.lane / 4, q = unit.lane % 4;
-    const uint first_block = (uint)get_group_id(0) * tiles, last_block = (a.n - 1) / 16;
+    const uint first_block = (uint)get_group_id(0) * (gate ? 1 : tiles);
+    const uint last_block = ((gate ? gate->outputs : a.n) - 1) / 16;
     tile_t t[MAX_TILES];
     ulong x_row[MAX_PARTS];
     float x_sum[MAX_PARTS][4];
@@ -227,7 +230,10 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
     const groups_t groups = groups_of(a, kind);
     FRAGMENT_UNROLL
     for (uint n = 0; n < tiles; n++) {
-        find_tile(a, &t[n], groups, min(first_block + n, last_block), unit.lane);
+        if (gate && n == 1)
+            find_tile(up_of(a, *gate), &t[n], groups, first_block + gate->up_first / 16, unit.lane);
+        else
+            find_tile(a, &t[n], groups, min(first_block + n, last_block), unit.lane);
         clear(t[n].sum, parts);
         clear(t[n].total, parts);
     }
@@ -238,7 +244,8 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
         uint x[HALVES][MAX_PARTS][4];
         FRAGMENT_UNROLL
         for (uint n = 0; n < tiles; n++)
-            load_step(a, &t[n], groups, FRAGMENT_IS_PAST(step, steps) ? steps - 1 : step,
+            load_step(gate && n == 1 ? up_of(a, *gate) : a, &t[n], groups,
+                      FRAGMENT_IS_PAST(step, steps) ? steps - 1 : step,
                       kind != PLAIN || WARPS == 16);
         load_x(a, x_row, step * STEP_K + q * 8, parts, gathered, x);
         FRAGMENT_UNROLL
@@ -267,14 +274,39 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
         FRAGMENT_UNROLL
         for (uint n = 0; n < tiles; n++)
             put_sums(unit, sums, tiles, n, WHOLE ? t[n].sum[p] : t[n].total[p]);
-        finish_part(a, sums, tiles, first_block, m0 + p * 8, WHOLE);
+        if (gate)
+            finish_gated_part(a, *gate, sums, first_block, m0 + p * 8, WHOLE);
+        else
+            finish_part(a, sums, tiles, first_block, m0 + p * 8, WHOLE);
     }
 }
 
 // How many work-groups find room on a compute unit, which bounds their registers. Short spans need
-// more of them.
+// more of them, and so does the end of gated pairs.
 #define SHORT (SPAN == 1 || SPAN == 2)
+#ifdef GATED
 #if WARPS == 4
+#define ANY_8    RESIDENT(3)
+#define ANY_16   RESIDENT(3)
+#define PLAIN_8  RESIDENT(5)
+#define PLAIN_16 RESIDENT(3)
+#elif WARPS == 8
+#define ANY_8  RESIDENT(2)
+#define ANY_16 RESIDENT(1)
+#if SHORT
+#define PLAIN_8  RESIDENT(2)
+#define PLAIN_16 RESIDENT(1)
+#else
+#define PLAIN_8  RESIDENT(3)
+#define PLAIN_16 RESIDENT(2)
+#endif
+#else
+#define ANY_8    RESIDENT(1)
+#define ANY_16   RESIDENT(1)
+#define PLAIN_8  RESIDENT(1)
+#define PLAIN_16 RESIDENT(1)
+#endif
+#elif WARPS == 4
 #define ANY_8  RESIDENT(4)
 #define ANY_16 RESIDENT(3)
 #if SHORT
@@ -308,13 +340,24 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
 #endif
 #endif
 
+#ifdef GATED
+#define STREAM_PARAMETERS LINEAR_PARAMETERS, GATE_PARAMETERS
+#define STREAM_GATE                                                                                \
+    const gate_t pair = GATE_ARGUMENTS;                                                            \
+    const gate_t *gate = &pair
+#else
+#define STREAM_PARAMETERS LINEAR_PARAMETERS
+#define STREAM_GATE       const gate_t *gate = 0
+#endif
+
 #define STREAM(name, bound, tiles, parts, kind, gathered)                                          \
-    kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) bound void name(LINEAR_PARAMETERS)   \
+    kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) bound void name(STREAM_PARAMETERS)   \
     {                                                                                              \
         local float sums[WARPS * 8 * SUM_PITCH(tiles)];                                            \
         FRAGMENT_UNIT(unit, WARPS);                                                                \
         const linear_t a = LINEAR_ARGUMENTS;                                                       \
-        stream(a, unit, sums, m_first, tiles, parts, kind, gathered);                              \
+        STREAM_GATE;                                                                               \
+        stream(a, unit, sums, m_first, tiles, parts, kind, gathered, gate);                        \
     }
 
 // By rows of x, eight or sixteen.

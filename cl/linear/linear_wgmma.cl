@@ -12,17 +12,10 @@
 #include "common/nv90.clh"
 #include "linear/linear_common.clh"
 #include "linear/linear_rows.clh"
+#include "linear/linear_wgmma.clh"
 
-#define TILE_M   128
-#define TILE_N   256
-#define TILE_K   64
-#define STAGES   4
-#define X_BYTES  (TILE_M * NV90_ROW)
-#define STAGE    ((TILE_M + TILE_N) * NV90_ROW)
 #define X_COPIES (TILE_M * 8 / 128) // of an item
 #define W_COPIES (TILE_N * 8 / 128)
-
-#define UNROLL   _Pragma("unroll")
 
 // ---- The tiles of y
 
@@ -43,22 +36,6 @@ static inline tile_t tile_at(const linear_t a, uint index, uint whole, uint cut)
     const uint width = index < whole ? TILE_N : TILE_N / cut;
     return (tile_t){(first + within % height) * TILE_M,
                     within / height * TILE_N + beyond % cut * width, width};
-}
-
-// ---- Stages
-
-typedef struct {
-    uint tiles, full, free; // addresses: of stage 0 and its barriers
-    uint slot, phase;       // of the stage that comes next
-} stages_t;
-
-static inline void next_stage(stages_t *s)
-{
-    s->slot++;
-    if (s->slot == STAGES) {
-        s->slot = 0;
-        s->phase ^= 1;
-    }
 }
 
 // ---- The warpgroup that copies
@@ -160,34 +137,6 @@ static inline void box_tiles(const linear_t a, stages_t s, uint whole, uint cut,
 
 // ---- The warpgroups that multiply
 
-static inline void free_stage(const stages_t *s, uint slot)
-{
-    if (get_local_id(0) % 32 == 0)
-        nv90_barrier_arrive(s->free + slot * 8);
-}
-
-// The stage before is free as soon as its products are over, while those of this one run.
-#define MULTIPLY_TILE(width)                                                                       \
-    static inline void multiply_tile_##width(float *sums, stages_t *s, uint k, uint x_at)          \
-    {                                                                                              \
-        uint last = 0;                                                                             \
-        for (uint at = 0; at < k; at += TILE_K) {                                                  \
-            const uint stage = s->tiles + s->slot * STAGE;                                         \
-            nv90_barrier_wait(s->full + s->slot * 8, s->phase);                                    \
-            nv90_multiply_##width(sums, nv90_descriptor(stage + x_at),                             \
-                                  nv90_descriptor(stage + X_BYTES));                               \
-            if (at > 0)                                                                            \
-                free_stage(s, last);                                                               \
-            last = s->slot;                                                                        \
-            next_stage(s);                                                                         \
-        }                                                                                          \
-        nv90_end_##width(sums);                                                                    \
-        free_stage(s, last);                                                                       \
-    }
-MULTIPLY_TILE(256)
-MULTIPLY_TILE(128)
-MULTIPLY_TILE(64)
-
 // What a lane has of a tile: eight neighbouring columns of each 32, of two rows.
 typedef struct {
     uint row, column; // the first; the other row is 8 further
@@ -208,18 +157,6 @@ static inline share_t share_of(const linear_t a, tile_t tile, uint item)
     UNROLL                                                                                         \
     for (uint f = 0; f < TILE_N / 16; f++)                                                         \
         if (f / 2 * 32 < (share).width && (share).in[f % 2])
-
-static inline float8 eight_of(const float *sums, uint f)
-{
-    const float *at = sums + f / 2 * 16 + f % 2 * 2;
-    return (float8)(at[0], at[1], at[4], at[5], at[8], at[9], at[12], at[13]);
-}
-static inline void add_eight(float *sums, uint f, float8 v)
-{
-    float *at = sums + f / 2 * 16 + f % 2 * 2;
-    at[0] += v.s0, at[1] += v.s1, at[4] += v.s2, at[5] += v.s3;
-    at[8] += v.s4, at[9] += v.s5, at[12] += v.s6, at[13] += v.s7;
-}
 
 // Elements of a vector or of two rows, which begin at `at`.
 static inline void add_vectors(float *sums, share_t s, global const void *p, uint type,
@@ -309,11 +246,11 @@ static inline void multiply_tiles(const linear_t a, stages_t s, uint whole, uint
         for (uint i = 0; i < TILE_N / 2; i++)
             sums[i] = 0.0f;
         if (tile.width == 256)
-            multiply_tile_256(sums, &s, a.k, x_at);
+            multiply_tile_256(sums, &s, a.k, x_at, X_BYTES);
         else if (tile.width == 128)
-            multiply_tile_128(sums, &s, a.k, x_at);
+            multiply_tile_128(sums, &s, a.k, x_at, X_BYTES);
         else
-            multiply_tile_64(sums, &s, a.k, x_at);
+            multiply_tile_64(sums, &s, a.k, x_at, X_BYTES);
         store_tile(a, sums, tile, item);
     }
 }
@@ -341,7 +278,7 @@ void linear_wgmma(LINEAR_PARAMETERS, const uint cut)
         slot = nv90_take_slot();
         nv90_map_rows(map, (global const ushort *)x + x_rows.offset, k, (uint)m, x_rows.s0 * 2,
                       TILE_M);
-        nv90_map_columns(map + NV90_MAP_BYTES, data, k, n / 32, pitch);
+        nv90_map_columns(map + NV90_MAP_BYTES, data, k, n / 32, pitch, 2);
     }
     barrier(CLK_LOCAL_MEM_FENCE);
 

@@ -106,8 +106,6 @@ LINEAR_INLINE group_t group_of(const linear_t a, raw_group raw)
     return (group_t){group_scales(a, raw), group_zeros(a, raw)};
 }
 
-static inline void warp_barrier(void) { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
-
 // The groups of BATCH stages are asked for at one time: they come from far away. An item has those
 // of 64 pairs of rows that are 32 apart.
 #define BATCH 4
@@ -135,7 +133,7 @@ LINEAR_INLINE void copy_groups(const linear_t a, stages_t s, const uint t)
                                  (uint4)(as_uint(g.scale.x), as_uint(g.scale.y), g.zeros.upper,
                                          g.zeros.lower));
                     }
-                    warp_barrier();
+                    nv90_warp_sync();
                     if (lane == 0)
                         nv90_barrier_arrive(s.full + s.slot * 8);
                     s = next_stage(s, t);
@@ -368,11 +366,11 @@ LINEAR_INLINE void store_tile(const linear_t a, const float *total, place_t tile
             for (uint i = 0; i < PATCH / 2; i++)
                 patch[(i / 4 * 8 + 2 * q + i % 2) * PATCH_PITCH + g + i / 2 % 2 * 8] =
                     total[p * (PATCH / 2) + i];
-            warp_barrier();
+            nv90_warp_sync();
             const uint row = tile.row + p * PATCH + lane / 2, c = lane % 2 * 8;
             if (row < a.m && block * 16 + c < a.n)
                 finish8(a, row, block * 16 + c, patch + lane / 2 * PATCH_PITCH + c);
-            warp_barrier();
+            nv90_warp_sync();
         }
     }
 }

@@ -1,116 +1,12 @@
-// The router in two steps. The product: a team of 32 items, or, of few tokens, all 128 of a
-// work-group, compute four tokens by four experts. The choice: a row of a work-group's items has a token; the
-// place of an expert is the number of experts that come before it, so that no rounds are needed and
-// places are distinct whatever the logits.
+// The router's choice: a row of a work-group's items has a token; the place of an expert is the number
+// of experts that come before it, so that no rounds are needed and places are distinct whatever the
+// logits.
 //
 // moe_select_dispatch is for so few tokens that one work-group has them all: it goes on and sorts
 // the chosen pairs of token and expert.
 #include "common/local_sum.clh"
 #include "moe_permute/moe_dispatch.clh"
 #include "moe_route/moe_route.clh"
-
-// ---- The product
-
-#define ITEMS 128
-#define BLOCK 4 // tokens, and experts of a team
-
-// Elements i ... i + 7; 0 from element n on.
-static inline float8 fetch8_any(global const void *p, uint type, ulong begin, ulong i, ulong n,
-                                uint wide)
-{
-    if (wide && i + 8 <= n)
-        return load8_any(p, type, begin + i);
-    float8 v = 0.0f; // filled from the end
-    for (uint j = 0; j < 8; j++)
-        v = (float8)(v.s1, v.s23, v.s4567,
-                     i + j < n ? load_any(p, type, begin + i + j) : 0.0f);
-    return v;
-}
-
-static inline float8 unpack8(uint4 v, uint type)
-{
-    return type == DT_F16 ? vload_half8(0, (const half *)&v) : bf16_bits_to_float8(v);
-}
-
-static inline float dot8(float8 a, float8 b)
-{
-    const float8 p = a * b;
-    const float4 q = p.lo + p.hi;
-    return q.x + q.y + (q.z + q.w);
-}
-
-// wide: rows of x and of gate are on 16-byte boundaries. team: 32 or 128.
-kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void
-moe_logits(global const void *x, const rows_t x_rows, const uint x_type, global const void *gate,
-           const rows_t gate_rows, const uint gate_type, global const void *router_bias,
-           const rows_t router_bias_rows, const uint router_bias_type, // 0: absent
-           global float *logits, const rows_t logits_rows, const ulong first, const ulong tokens,
-           const ulong hidden, const uint experts, const uint wide, const uint team)
-{
-    local float parts[BLOCK * BLOCK][ITEMS];
-    const uint item = get_local_id(0), lane = item % team;
-    const ulong t0 = first + get_group_id(1) * BLOCK;
-    const uint e0 = ((uint)get_group_id(0) * (ITEMS / team) + item / team) * BLOCK;
-    const uint rows = min(tokens - t0, (ulong)BLOCK);
-    ulong x_begin[BLOCK], gate_begin[BLOCK];
-    float sum[BLOCK][BLOCK];
-#pragma unroll
-    for (uint i = 0; i < BLOCK; i++) { // beyond the edge the last one again, not to be stored
-        x_begin[i] = row_begin(x_rows, min(t0 + i, tokens - 1));
-        gate_begin[i] = row_begin(gate_rows, min(e0 + i, experts - 1));
-#pragma unroll
-        for (uint j = 0; j < BLOCK; j++)
-            sum[i][j] = 0.0f;
-    }
-    // Halves are asked for all at once, and unpacked when they are there.
-    const bool packed = wide && hidden % 8 == 0 && x_type != DT_F32 && gate_type != DT_F32;
-    for (ulong h = lane * 8; packed && h < hidden; h += team * 8) {
-        uint4 g[BLOCK], v[BLOCK];
-#pragma unroll
-        for (uint j = 0; j < BLOCK; j++) {
-            g[j] = *(global const uint4 *)((global const ushort *)gate + gate_begin[j] + h);
-            if (j < rows)
-                v[j] = *(global const uint4 *)((global const ushort *)x + x_begin[j] + h);
-        }
-#pragma unroll
-        for (uint i = 0; i < BLOCK; i++)
-            if (i < rows) {
-#pragma unroll
-                for (uint j = 0; j < BLOCK; j++)
-                    sum[i][j] += dot8(unpack8(v[i], x_type), unpack8(g[j], gate_type));
-            }
-    }
-    for (ulong h = lane * 8; !packed && h < hidden; h += team * 8) {
-        float8 g[BLOCK];
-#pragma unroll
-        for (uint j = 0; j < BLOCK; j++)
-            g[j] = fetch8_any(gate, gate_type, gate_begin[j], h, hidden, wide);
-#pragma unroll
-        for (uint i = 0; i < BLOCK; i++)
-            if (i < rows) {
-                const float8 v = fetch8_any(x, x_type, x_begin[i], h, hidden, wide);
-#pragma unroll
-                for (uint j = 0; j < BLOCK; j++)
-                    sum[i][j] += dot8(v, g[j]);
-            }
-    }
-#pragma unroll
-    for (uint i = 0; i < BLOCK * BLOCK; i++)
-        parts[i][item] = sum[i / BLOCK][i % BLOCK];
-    barrier(CLK_LOCAL_MEM_FENCE);
-    const uint i = lane / BLOCK, e = e0 + lane % BLOCK;
-    if (lane < BLOCK * BLOCK && i < rows && e < experts) {
-        float total = 0.0f;
-        for (uint l = 0; l < team; l++)
-            total += parts[lane][item - lane + l];
-        if (router_bias_type)
-            total += load_any(router_bias, router_bias_type,
-                              router_bias_rows.offset + e * router_bias_rows.inner);
-        logits[row_begin(logits_rows, t0 + i) + e * logits_rows.inner] = total;
-    }
-}
-
-// ---- The choice
 
 #define SELECT_PARAMETERS                                                                          \
     global const void *logits, const rows_t logits_rows, const uint logits_type,                   \

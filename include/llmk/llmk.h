@@ -47,9 +47,10 @@
  *   they span do, unless they are columns side by side in the same rows. The strides of an output
  *   nest: each steps over all that the smaller ones reach.
  * - Arithmetic is done in f32 (accumulation included); f16 and bf16 are storage types. Results are
- *   deterministic: the same call on the same device with the same library gives the same bits.
- *   docs/numerics.md and the pages that it lists state each operator's error bound. NaN and
- *   infinities give what the formulas give in IEEE arithmetic, unless it says otherwise below.
+ *   deterministic: the same call on the same device with the same library and the same tuned rows
+ *   gives the same bits. docs/numerics.md and the pages that it lists state each operator's error
+ *   bound. NaN and infinities give what the formulas give in IEEE arithmetic, unless it says
+ *   otherwise below.
  * - On an out-of-order queue the kernels of a call are chained with events; llmk_events orders the
  *   calls among each other.
  *
@@ -72,7 +73,12 @@
  *   caller gives one.
  * - LLMK_VARIANT: "OP:NAME[,OP:NAME...]" forces variants, e.g. "linear:ref"; calls that the variant
  *   cannot serve fail and say why. Each OP at most once; it may be "*": every operator that has
- *   such a variant, and of several pairs that fit an operator the first counts.
+ *   such a variant, and of several pairs that fit an operator the first counts. NAME@CONFIG
+ *   forces a configuration as well, one of those that docs/tuning.md lists.
+ * - LLMK_TUNE_DB: the file of tuned rows to use instead of $XDG_CONFIG_HOME/llmk/tuning.json
+ *   (~/.config/llmk/tuning.json), where llmk-tune keeps them; "off": no tuned rows at all, nor
+ *   those in the library. Read once, by llmk_context_create(); what makes no sense in it is
+ *   ignored, with a line in the log.
  * - LLMK_IMAGE: "source", "spirv" or "native" (of the natives, "ptx" or "cubin"): the only kind of
  *   kernel image to use. Without it the library takes what the device runs best:
  *   docs/images-and-caches.md.
@@ -431,7 +437,8 @@ typedef enum llmk_op {
     LLMK_OP_MOE_PERMUTE = 9,
     LLMK_OP_MOE_UNPERMUTE = 10,
     LLMK_OP_GROUPED_LINEAR = 11,
-    LLMK_OP_MOE_FORWARD = 12
+    LLMK_OP_MOE_FORWARD = 12,
+    LLMK_OP_GATED_LINEAR = 13
 } llmk_op;
 
 /* "rmsnorm"; NULL for unknown values. The values from 1 up to the first NULL are all operators. */
@@ -455,6 +462,8 @@ typedef struct llmk_variant_info {
     const char *name;
     llmk_verdict verdict;
     char reason[248]; /* one line, "" where there is nothing to say */
+    const char
+        *config; /* of the chosen one: the name of its configuration; NULL: as its own rule */
 } llmk_variant_info;
 
 /* Says which variant the call `args` of `op` would use and why not the others, in order of
@@ -807,6 +816,17 @@ LLMK_API llmk_status llmk_weights_get_info(const llmk_weights *weights, llmk_wei
  * one M to another. What it costs is in docs/numerics-linear.md. */
 #define LLMK_LINEAR_BATCH_INVARIANT UINT32_C(1)
 
+/* W8A8: each row of x is quantised on the way as llmk_quantize does by LLMK_QUANT_INT8_CHANNEL,
+ *
+ *     y[m, n] = sx[m] sw[n] sum_k qx[m, k] qw[n, k] + bias[n] + residual[m, n]
+ *
+ * with the sum exact, in 32-bit integers. For weights of 8 bits with one scale a row and no zeros,
+ * K at most 2^17; needs a workspace. Meant for many rows of x, where products of bytes cost less
+ * than products of halves; the price is the error of x, at most sx / 2 for each element,
+ * sx = max|x[m]| / 127 (docs/numerics-linear.md). A NaN in x counts as 0, an infinity as the row's
+ * largest finite value. A row of y has the same bits whatever M is. */
+#define LLMK_LINEAR_W8A8 UINT32_C(2)
+
 /*     y[m, n] = sum_k x[m, k] W[n, k] + bias[n] + residual[m, n]
  *
  * accumulated in f32 and rounded once, to y's dtype. Leading dimensions of x are folded into M. */
@@ -814,15 +834,58 @@ typedef struct llmk_linear_args {
     size_t struct_size;
     llmk_tensor x; /* [..., K], f32, f16 or bf16 */
     const llmk_weights *weights;
-    llmk_tensor bias;     /* [N], any of the three; absent: 0 */
-    llmk_tensor residual; /* [..., N], any of the three; absent: 0 */
-    llmk_tensor y;        /* out: [..., N], any of the three. In place over residual allowed */
-    uint32_t flags;       /* LLMK_LINEAR_* */
+    llmk_tensor bias;          /* [N], any of the three; absent: 0 */
+    llmk_tensor residual;      /* [..., N], any of the three; absent: 0 */
+    llmk_tensor y;             /* out: [..., N], any of the three. In place over residual allowed */
+    uint32_t flags;            /* LLMK_LINEAR_* */
+    llmk_workspace *workspace; /* llmk_linear_workspace_size() bytes; NULL where that is 0 */
 } llmk_linear_args;
 
-/* Errors: as llmk_rmsnorm. */
+/* Bytes of workspace that the call needs: with LLMK_LINEAR_W8A8 M (K + 4), K rounded up to a
+ * multiple of 64; else 0. */
+LLMK_API llmk_status llmk_linear_workspace_size(llmk_context *ctx, const llmk_linear_args *args,
+                                                uint64_t *bytes);
+/* Errors: as llmk_rmsnorm, and LLMK_BUSY. */
 LLMK_API llmk_status llmk_linear(llmk_context *ctx, cl_command_queue queue,
                                  const llmk_linear_args *args, const llmk_events *events);
+
+/* Gate and up of an MLP block in one call:
+ *
+ *     y[m, n] = activation(x[m] . Wg[n] + gate_bias[n]) * (x[m] . Wu[n] + up_bias[n])
+ *             + residual[m, n]
+ *
+ * in f32, rounded once, to y's dtype. NaN and infinities as in llmk_gated_activation.
+ *
+ * The weights are two objects (LLMK_GATE_SPLIT) or the halves, or the even and odd rows, of one;
+ * biases are arranged as they are. Some kernels compute both products and the activation at once:
+ * of up to 16 rows of x in the layouts of NVIDIA's matrix unit, and plain ones that any device has.
+ * They want gate and up in one format with the same groups and the same g_idx. Given a workspace,
+ * the rest is done by llmk_linear's kernels, twice, and one for the activation, and the plain ones
+ * are left alone: give one, unless memory is scarce. Any pair of weights will do then. */
+typedef struct llmk_gated_linear_args {
+    size_t struct_size;
+    llmk_activation activation;       /* one of LLMK_SILU ... LLMK_SWIGLU_CLAMPED */
+    llmk_gate_layout layout;          /* of weights and biases */
+    llmk_tensor x;                    /* [..., K], f32, f16 or bf16 */
+    const llmk_weights *gate_weights; /* [N, K], or [2N, K] where packed or interleaved */
+    const llmk_weights *up_weights;   /* [N, K]; split only; else NULL */
+    llmk_tensor gate_bias; /* [N] ([2N] where packed or interleaved), any of the three; absent: 0 */
+    llmk_tensor up_bias;   /* [N]; split only; absent: 0 */
+    llmk_tensor residual;  /* [..., N], any of the three; absent: 0 */
+    llmk_tensor y;         /* out: [..., N], any of the three. In place over residual allowed */
+    float limit, alpha;    /* as in llmk_gated_activation_args */
+    llmk_workspace *workspace; /* llmk_gated_linear_workspace_size() bytes; or NULL */
+    uint32_t flags;            /* LLMK_LINEAR_BATCH_INVARIANT */
+} llmk_gated_linear_args;
+
+/* Bytes of workspace that the call can use: 8 M N, at most about 64 MiB. */
+LLMK_API llmk_status llmk_gated_linear_workspace_size(llmk_context *ctx,
+                                                      const llmk_gated_linear_args *args,
+                                                      uint64_t *bytes);
+/* Errors: as llmk_rmsnorm, and LLMK_BUSY. */
+LLMK_API llmk_status llmk_gated_linear(llmk_context *ctx, cl_command_queue queue,
+                                       const llmk_gated_linear_args *args,
+                                       const llmk_events *events);
 
 /* ------------------------------------------------------------------------------------------------
  * Mixture of experts: routing

@@ -11,6 +11,7 @@ static void destroy(llmk_context *ctx)
     llmk_verdicts_free(ctx->verdicts);
     llmk_programs_free(ctx->programs);
     llmk_cache_close(ctx->cache);
+    llmk_tuning_free(ctx->tuning);
     if (ctx->cl)
         clReleaseContext(ctx->cl);
     llmk_caps_release(&ctx->caps);
@@ -124,6 +125,7 @@ static llmk_status fill(llmk_context *ctx, const llmk_context_options *options)
         ctx->cache = llmk_cache_open(options->cache_dir, &ctx->log, &ctx->times);
     if (!ctx->programs || !ctx->verdicts || (!ctx->cache && !uncached))
         return llmk_fail(LLMK_OUT_OF_MEMORY, "out of memory for a context");
+    ctx->tuning = llmk_tuning_open(ctx);
     return LLMK_OK;
 }
 

@@ -32,6 +32,12 @@ llmk_status llmk_fail_prefix(llmk_status status, const char *fmt, ...) LLMK_PRIN
 llmk_status llmk_fail_cl(llmk_context *ctx, cl_int code, const char *call);
 const char *llmk_cl_error_name(cl_int code);
 
+/* Why not, in one line: llmk_no() writes it, and returns false. */
+typedef struct llmk_reason {
+    char text[248];
+} llmk_reason;
+bool llmk_no(llmk_reason *why, const char *fmt, ...) LLMK_PRINTF(2, 3);
+
 /* ---- Structs that the library fills in (info.c) ---- */
 
 /* Refuses a struct_size that no version of the struct, of `size` bytes in this one, can have. */
@@ -123,6 +129,7 @@ bool llmk_probe_inline_ptx(llmk_context *ctx);
 typedef struct llmk_programs llmk_programs;   /* program.c */
 typedef struct llmk_verdicts llmk_verdicts;   /* select.c */
 typedef struct llmk_cache llmk_cache;         /* cache.c */
+typedef struct llmk_tuning llmk_tuning;       /* tuning.c */
 typedef struct llmk_image_set llmk_image_set; /* image.h */
 
 struct llmk_context {
@@ -139,6 +146,7 @@ struct llmk_context {
     llmk_programs *programs;
     llmk_verdicts *verdicts;
     llmk_cache *cache;
+    llmk_tuning *tuning; /* NULL: no rows */
     /* Trial builds and self-tests run in a context of their own, since a fault would kill this one.
      * Made when first needed, under trial_lock; NULL inside a trial context. */
     pthread_mutex_t trial_lock;
@@ -146,7 +154,7 @@ struct llmk_context {
     bool is_trial;
     /* Results of the probes: -1 not probed yet. */
     atomic_int subgroup_size, fp16, inline_ptx;
-    atomic_int wgmma; /* llmk_linear_nv90_supports: whether there are images; -1 not looked yet */
+    atomic_int wgmma; /* llmk_linear_has_wgmma: whether there are images; -1 not looked yet */
     llmk_times times;
     pthread_mutex_t profiler_lock;
     llmk_profile_callback profiler;

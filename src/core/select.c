@@ -7,7 +7,6 @@
  */
 #include "ops/operator.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -16,6 +15,7 @@ static const llmk_operator *const operators[] = {
     &llmk_operator_quantize,      &llmk_operator_dequantize,       &llmk_operator_error_report,
     &llmk_operator_linear,        &llmk_operator_moe_route,        &llmk_operator_moe_permute,
     &llmk_operator_moe_unpermute, &llmk_operator_grouped_linear,   &llmk_operator_moe_forward,
+    &llmk_operator_gated_linear,
 };
 
 const llmk_operator *llmk_operator_get(llmk_op op)
@@ -26,22 +26,59 @@ const llmk_operator *llmk_operator_get(llmk_op op)
     return NULL;
 }
 
+const llmk_operator *llmk_operator_named(const char *name)
+{
+    for (size_t i = 0; i < LLMK_COUNT(operators); i++)
+        if (strcmp(operators[i]->name, name) == 0)
+            return operators[i];
+    return NULL;
+}
+
 const char *llmk_op_name(llmk_op op)
 {
     const llmk_operator *o = llmk_operator_get(op);
     return o ? o->name : NULL;
 }
 
-bool llmk_no(llmk_reason *why, const char *fmt, ...)
+/* ---- Choices: "name", "name@config" ---- */
+
+static const llmk_variant *find_variant(const llmk_operator *op, const char *name, size_t length)
 {
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(why->text, sizeof why->text, fmt, args);
-    va_end(args);
-    return false;
+    for (size_t i = 0; i < op->variant_count; i++)
+        if (strncmp(op->variants[i].name, name, length) == 0 && !op->variants[i].name[length])
+            return &op->variants[i];
+    return NULL;
 }
 
-/* ---- Forced variants: "op:name,op:name" ---- */
+bool llmk_choice_parse(const llmk_operator *op, const char *text, llmk_choice *choice)
+{
+    const size_t length = strcspn(text, "@");
+    *choice = (llmk_choice){find_variant(op, text, length), NULL};
+    if (!choice->variant || !text[length])
+        return choice->variant != NULL;
+    for (size_t i = 0; i < op->config_count && !choice->config; i++)
+        if (strcmp(op->configs[i].variant, choice->variant->name) == 0 &&
+            strcmp(op->configs[i].name, text + length + 1) == 0)
+            choice->config = &op->configs[i];
+    return choice->config != NULL;
+}
+
+void llmk_choice_print(const llmk_choice *choice, char *text, size_t size)
+{
+    llmk_join(text, size, choice->variant->name, choice->config ? "@" : "",
+              choice->config ? choice->config->name : "", NULL);
+}
+
+bool llmk_config_runs(const llmk_context *ctx, const llmk_config *config, llmk_reason *why)
+{
+    if (!config ||
+        (config->items <= ctx->caps.max_work_group && config->local_bytes <= ctx->caps.local_bytes))
+        return true;
+    return llmk_no(why, "%s@%s needs work-groups of %u items and %u bytes of local memory",
+                   config->variant, config->name, config->items, config->local_bytes);
+}
+
+/* ---- Forced variants: "op:name,op:name@config" ---- */
 
 /* Cuts the next pair off `*text`; false at the end or where the text is malformed (*text stays). */
 static bool next_pair(const char **text, char op[64], char name[64])
@@ -56,12 +93,20 @@ static bool next_pair(const char **text, char op[64], char name[64])
     return true;
 }
 
-static const llmk_variant *find_variant(const llmk_operator *op, const char *name)
+/* What an operator could be forced to instead of `name`, for the sentence. */
+static void list_choices(const llmk_operator *op, const char *name, char *text, size_t size)
 {
-    for (size_t i = 0; i < op->variant_count; i++)
-        if (strcmp(op->variants[i].name, name) == 0)
-            return &op->variants[i];
-    return NULL;
+    const llmk_variant *v = find_variant(op, name, strcspn(name, "@"));
+    size_t n = 0;
+    text[0] = '\0';
+    for (size_t i = 0; !v && i < op->variant_count && n < size; i++)
+        n += (size_t)snprintf(text + n, size - n, "%s%s", n ? ", " : "", op->variants[i].name);
+    for (size_t i = 0; v && i < op->config_count && n < size; i++)
+        if (strcmp(op->configs[i].variant, v->name) == 0)
+            n += (size_t)snprintf(text + n, size - n, "%s%s@%s", n ? ", " : "", v->name,
+                                  op->configs[i].name);
+    if (v && !n)
+        snprintf(text, size, "%s alone", v->name);
 }
 
 llmk_status llmk_check_forced_variants(const char *text, const char *from)
@@ -71,13 +116,11 @@ llmk_status llmk_check_forced_variants(const char *text, const char *from)
         if (!next_pair(&text, op_name, name))
             return llmk_fail(LLMK_INVALID_ARGUMENT,
                              "%s: \"%s\" is not of the form OP:NAME[,OP:NAME...]", from, text);
-        const llmk_operator *op = NULL;
+        const llmk_operator *op = llmk_operator_named(op_name);
+        llmk_choice choice;
         bool has_it = false; /* "*" is every operator that has the variant */
-        for (size_t i = 0; i < LLMK_COUNT(operators); i++) {
-            if (strcmp(operators[i]->name, op_name) == 0)
-                op = operators[i];
-            has_it = has_it || find_variant(operators[i], name);
-        }
+        for (size_t i = 0; i < LLMK_COUNT(operators); i++)
+            has_it = has_it || llmk_choice_parse(operators[i], name, &choice);
         if (strcmp(op_name, "*") == 0) {
             if (has_it)
                 continue;
@@ -87,11 +130,9 @@ llmk_status llmk_check_forced_variants(const char *text, const char *from)
         if (!op)
             return llmk_fail(LLMK_INVALID_ARGUMENT, "%s: there is no operator \"%s\"", from,
                              op_name);
-        if (!find_variant(op, name)) {
-            char known[256] = "";
-            for (size_t i = 0, n = 0; i < op->variant_count && n < sizeof known; i++)
-                n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "",
-                                      op->variants[i].name);
+        if (!llmk_choice_parse(op, name, &choice)) {
+            char known[256];
+            list_choices(op, name, known, sizeof known);
             return llmk_fail(LLMK_INVALID_ARGUMENT,
                              "%s: operator %s has no variant \"%s\"; it has %s", from, op_name,
                              name, known);
@@ -100,22 +141,33 @@ llmk_status llmk_check_forced_variants(const char *text, const char *from)
     return LLMK_OK;
 }
 
-static const llmk_variant *forced_variant(const llmk_context *ctx, const llmk_operator *op)
+/* False: nothing is forced. */
+static bool forced_choice(const llmk_context *ctx, const llmk_operator *op, llmk_choice *choice)
 {
     char op_name[64], name[64];
     for (const char *text = ctx->forced_variants; text && next_pair(&text, op_name, name);)
-        if (strcmp(op_name, op->name) == 0 || (strcmp(op_name, "*") == 0 && find_variant(op, name)))
-            return find_variant(op, name);
-    return NULL;
+        if (strcmp(op_name, op->name) == 0 || strcmp(op_name, "*") == 0)
+            if (llmk_choice_parse(op, name, choice))
+                return true;
+    return false;
 }
 
 bool llmk_variant_is_forced(const llmk_context *ctx, const char *op, const char *name)
 {
-    const llmk_variant *forced = NULL;
-    for (size_t i = 0; i < LLMK_COUNT(operators); i++)
-        if (strcmp(operators[i]->name, op) == 0)
-            forced = forced_variant(ctx, operators[i]);
-    return forced && strcmp(forced->name, name) == 0;
+    const llmk_operator *o = llmk_operator_named(op);
+    llmk_choice forced;
+    return o && forced_choice(ctx, o, &forced) && strcmp(forced.variant->name, name) == 0;
+}
+
+llmk_status llmk_context_force(llmk_context *ctx, const char *text)
+{
+    LLMK_TRY(llmk_check_forced_variants(text, "llmk_context_force"));
+    char *copy = text ? strdup(text) : NULL;
+    if (text && !copy)
+        return llmk_fail(LLMK_OUT_OF_MEMORY, "out of memory for a variant's name");
+    free(ctx->forced_variants);
+    ctx->forced_variants = copy;
+    return LLMK_OK;
 }
 
 /* ---- Verdicts ---- */
@@ -214,13 +266,12 @@ static const verdict *recall_from_disk(llmk_context *ctx, const llmk_operator *o
 
 /* Runs the trial; hold ctx->trial_lock. NULL, with `*failure` and the error text set, where it says
  * nothing about the variant (out of memory). */
-static const verdict *try_variant(llmk_context *ctx, const llmk_operator *op,
-                                  const llmk_variant *variant, const void *problem, const char *key,
-                                  llmk_status *failure)
+static const verdict *try_choice(llmk_context *ctx, const llmk_operator *op, llmk_choice choice,
+                                 const void *problem, const char *key, llmk_status *failure)
 {
     bool ran, keep = true;
     const uint64_t start = llmk_now();
-    llmk_status status = *failure = llmk_trial_of(ctx, op, variant, problem, &ran);
+    llmk_status status = *failure = llmk_trial_of(ctx, op, choice, problem, &ran);
     llmk_times_add(&ctx->times, LLMK_PHASE_TRIAL, start);
     if (!ran || status == LLMK_OUT_OF_MEMORY || status == LLMK_OUT_OF_DEVICE_MEMORY)
         return NULL;
@@ -234,7 +285,7 @@ static const verdict *try_variant(llmk_context *ctx, const llmk_operator *op,
     const char *reason = status == LLMK_OK ? "" : llmk_error_message();
     if (status != LLMK_OK)
         llmk_log_write(&ctx->log, LLMK_LOG_WARN, "%s:%s (%s) is not used: %s", op->name,
-                       variant->name, key, reason);
+                       choice.variant->name, key, reason);
     const verdict *v = remember(ctx->verdicts, key, status, reason);
     if (v && keep)
         llmk_finding_keep(ctx, key, status, status != LLMK_OK, reason);
@@ -243,15 +294,15 @@ static const verdict *try_variant(llmk_context *ctx, const llmk_operator *op,
     return v;
 }
 
-static const verdict *verdict_of(llmk_context *ctx, const llmk_operator *op,
-                                 const llmk_variant *variant, const void *problem,
-                                 llmk_status *failure)
+static const verdict *verdict_of(llmk_context *ctx, const llmk_operator *op, llmk_choice choice,
+                                 const void *problem, llmk_status *failure)
 {
     static const verdict trusted = {.status = LLMK_OK, .reason = ""};
     if (ctx->flags & LLMK_CONTEXT_NO_SELFTEST)
         return &trusted;
     char key[256];
-    llmk_join(key, sizeof key, op->name, ":", variant->name, " ", NULL);
+    llmk_join(key, sizeof key, op->name, ":", choice.variant->name, choice.config ? "@" : "",
+              choice.config ? choice.config->name : "", " ", NULL);
     const size_t n = strlen(key);
     op->key(problem, key + n, sizeof key - n);
     const verdict *v = recall(ctx->verdicts, key);
@@ -260,40 +311,90 @@ static const verdict *verdict_of(llmk_context *ctx, const llmk_operator *op,
     pthread_mutex_lock(&ctx->trial_lock);
     v = recall(ctx->verdicts, key); /* another thread may have tried meanwhile */
     if (!v)
-        v = recall_from_disk(ctx, op, variant, key);
+        v = recall_from_disk(ctx, op, choice.variant, key);
     if (!v)
-        v = try_variant(ctx, op, variant, problem, key, failure);
+        v = try_choice(ctx, op, choice, problem, key, failure);
     pthread_mutex_unlock(&ctx->trial_lock);
     return v;
 }
 
 /* ---- Selection ---- */
 
-/* The variants' verdicts go to `infos` (may be NULL) as far as `capacity` reaches. */
-static llmk_status choose(llmk_context *ctx, const llmk_operator *op, const void *problem,
-                          const llmk_variant **chosen, llmk_variant_info *infos, size_t capacity)
+/* Why no variant serves a call: one after the other. */
+typedef struct refusals {
+    char text[2048];
+    size_t length;
+} refusals;
+
+static void refuse(refusals *r, const char *name, const char *why)
 {
-    const llmk_variant *forced = forced_variant(ctx, op);
+    if (r->length < sizeof r->text)
+        r->length += (size_t)snprintf(r->text + r->length, sizeof r->text - r->length, "%s%s: %s",
+                                      r->length ? "; " : "", name, why);
+}
+
+static bool can(llmk_context *ctx, const llmk_operator *op, const void *problem,
+                const llmk_choice *choice, llmk_reason *why)
+{
+    return choice->variant->supports(ctx, problem, why) &&
+           llmk_config_runs(ctx, choice->config, why) &&
+           (!choice->config || !op->config_fits ||
+            op->config_fits(ctx, problem, choice->config, why));
+}
+
+/* What a tuned row asks for, where it serves the call; else variant NULL. */
+static llmk_status choose_tuned(llmk_context *ctx, const llmk_operator *op, const void *problem,
+                                llmk_choice *tuned)
+{
+    llmk_reason why;
+    llmk_status no_verdict = LLMK_INTERNAL;
+    if (!llmk_tuning_find(ctx, op, problem, tuned) || !can(ctx, op, problem, tuned, &why)) {
+        tuned->variant = NULL;
+        return LLMK_OK;
+    }
+    const verdict *tried = verdict_of(ctx, op, *tuned, problem, &no_verdict);
+    if (!tried)
+        return no_verdict;
+    if (tried->status != LLMK_OK)
+        tuned->variant = NULL;
+    return LLMK_OK;
+}
+
+/* The verdicts on the variants go to `infos` (may be NULL) as far as `capacity` reaches. */
+static llmk_status choose(llmk_context *ctx, const llmk_operator *op, const void *problem,
+                          llmk_choice *chosen, llmk_variant_info *infos, size_t capacity)
+{
+    llmk_choice forced, tuned = {NULL, NULL};
+    const bool is_forced = forced_choice(ctx, op, &forced);
     llmk_status failure = LLMK_NO_VARIANT;
-    char reasons[2048] = "";
-    size_t length = 0;
-    *chosen = NULL;
+    refusals refused = {.length = 0};
+    *chosen = tuned;
+    if (!is_forced)
+        LLMK_TRY(choose_tuned(ctx, op, problem, &tuned));
+    if (tuned.variant && !infos) {
+        *chosen = tuned;
+        return LLMK_OK;
+    }
     for (size_t i = 0; i < op->variant_count; i++) {
         const llmk_variant *v = &op->variants[i];
+        const llmk_choice choice = is_forced && v == forced.variant      ? forced
+                                   : tuned.variant && v == tuned.variant ? tuned
+                                                                         : (llmk_choice){v, NULL};
         llmk_reason why = {""};
         llmk_verdict verdict_is = LLMK_VERDICT_ELIGIBLE;
-        if (forced && v != forced) {
+        if (is_forced && v != forced.variant) {
             verdict_is = LLMK_VERDICT_OVERRIDDEN;
-        } else if (!v->supports(ctx, problem, &why)) {
+        } else if (!can(ctx, op, problem, &choice, &why)) {
             verdict_is = LLMK_VERDICT_UNSUPPORTED;
-        } else if (!*chosen) {
+            refuse(&refused, v->name, why.text);
+        } else if (!chosen->variant && (!tuned.variant || v == tuned.variant)) {
             llmk_status no_verdict = LLMK_INTERNAL;
-            const verdict *tried = verdict_of(ctx, op, v, problem, &no_verdict);
+            const verdict *tried = verdict_of(ctx, op, choice, problem, &no_verdict);
             if (!tried)
                 return no_verdict;
             if (tried->status == LLMK_OK) {
                 verdict_is = LLMK_VERDICT_CHOSEN;
-                *chosen = v;
+                *chosen = choice;
                 if (!infos)
                     return LLMK_OK;
             } else {
@@ -301,27 +402,25 @@ static llmk_status choose(llmk_context *ctx, const llmk_operator *op, const void
                 verdict_is = tried->status == LLMK_BUILD_FAILED ? LLMK_VERDICT_BUILD_FAILED
                                                                 : LLMK_VERDICT_SELFTEST_FAILED;
                 snprintf(why.text, sizeof why.text, "%.240s", tried->reason);
-                if (length < sizeof reasons)
-                    length +=
-                        (size_t)snprintf(reasons + length, sizeof reasons - length, "%s%s: %s",
-                                         length ? "; " : "", v->name, tried->reason);
+                refuse(&refused, v->name, tried->reason);
             }
         }
-        if (verdict_is == LLMK_VERDICT_UNSUPPORTED && length < sizeof reasons)
-            length += (size_t)snprintf(reasons + length, sizeof reasons - length, "%s%s: %s",
-                                       length ? "; " : "", v->name, why.text);
         if (infos && i < capacity) {
+            const bool is_chosen = verdict_is == LLMK_VERDICT_CHOSEN;
             infos[i].name = v->name;
             infos[i].verdict = verdict_is;
+            infos[i].config = is_chosen && choice.config ? choice.config->name : NULL;
+            if (is_chosen && tuned.variant)
+                llmk_no(&why, "as tuned");
             memcpy(infos[i].reason, why.text, sizeof why.text);
         }
     }
-    if (*chosen)
+    if (chosen->variant)
         return LLMK_OK;
-    if (forced)
+    if (is_forced)
         return llmk_fail(failure, "%s: the forced variant does not serve this call: %s", op->name,
-                         reasons);
-    return llmk_fail(failure, "%s: no variant serves this call: %s", op->name, reasons);
+                         refused.text);
+    return llmk_fail(failure, "%s: no variant serves this call: %s", op->name, refused.text);
 }
 
 /* ---- Calls ---- */
@@ -382,8 +481,8 @@ static llmk_status check_events(const llmk_operator *op, const llmk_context *ctx
     return LLMK_OK;
 }
 
-llmk_status llmk_launch_variant(const llmk_operator *op, const llmk_variant *variant,
-                                llmk_context *ctx, cl_command_queue queue, const void *problem,
+llmk_status llmk_launch_variant(const llmk_operator *op, llmk_choice choice, llmk_context *ctx,
+                                cl_command_queue queue, const void *problem,
                                 const llmk_events *events, bool dry)
 {
     cl_command_queue_properties properties = 0;
@@ -394,7 +493,8 @@ llmk_status llmk_launch_variant(const llmk_operator *op, const llmk_variant *var
                           .queue = queue,
                           .events = events,
                           .op = op->name,
-                          .variant = variant->name,
+                          .variant = choice.variant->name,
+                          .config = choice.config,
                           .dry = dry,
                           .in_order = !(properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE),
                           .want_event = workspace || (events && events->event)};
@@ -404,7 +504,7 @@ llmk_status llmk_launch_variant(const llmk_operator *op, const llmk_variant *var
         pthread_mutex_unlock(&ctx->profiler_lock);
     }
     LLMK_TRY(llmk_workspace_begin(workspace, queue, launch.in_order));
-    const llmk_status status = variant->launch(&launch, problem);
+    const llmk_status status = choice.variant->launch(&launch, problem);
     llmk_workspace_end(workspace, queue, launch.last);
     if (status == LLMK_OK && events && events->event)
         *events->event = launch.last;
@@ -429,17 +529,32 @@ llmk_status llmk_operate(const llmk_operator *op, llmk_context *ctx, cl_command_
                          const void *args, const llmk_events *events)
 {
     problem_buffer problem;
-    const llmk_variant *variant = NULL;
+    llmk_choice choice;
     LLMK_TRY(llmk_context_usable(ctx));
     LLMK_TRY(check_queue(op, ctx, queue));
     LLMK_TRY(check_events(op, ctx, events));
     LLMK_TRY(check_problem(op, ctx, args, false, &problem));
     if (op->is_empty(&problem))
         return finish_empty(ctx, queue, events);
-    const llmk_status status = choose(ctx, op, &problem, &variant, NULL, 0);
-    if (!variant)
+    const llmk_status status = choose(ctx, op, &problem, &choice, NULL, 0);
+    if (!choice.variant)
         return status;
-    return llmk_launch_variant(op, variant, ctx, queue, &problem, events, false);
+    return llmk_launch_variant(op, choice, ctx, queue, &problem, events, false);
+}
+
+llmk_status llmk_operate_within(llmk_launch *launch, const llmk_operator *op, const void *problem)
+{
+    llmk_choice choice;
+    if (op->is_empty(problem))
+        return LLMK_OK;
+    llmk_status status = choose(launch->ctx, op, problem, &choice, NULL, 0);
+    if (!choice.variant)
+        return status;
+    const llmk_config *outer = launch->config;
+    launch->config = choice.config;
+    status = choice.variant->launch(launch, problem);
+    launch->config = outer;
+    return status;
 }
 
 static llmk_status find_operator(llmk_op id, const llmk_operator **op)
@@ -452,16 +567,16 @@ llmk_status llmk_prepare(llmk_context *ctx, llmk_op id, const void *args)
 {
     problem_buffer problem;
     const llmk_operator *op;
-    const llmk_variant *variant = NULL;
+    llmk_choice choice;
     LLMK_TRY(llmk_context_usable(ctx));
     LLMK_TRY(find_operator(id, &op));
     LLMK_TRY(check_problem(op, ctx, args, true, &problem));
     if (op->is_empty(&problem))
         return LLMK_OK;
-    const llmk_status status = choose(ctx, op, &problem, &variant, NULL, 0);
-    if (!variant)
+    const llmk_status status = choose(ctx, op, &problem, &choice, NULL, 0);
+    if (!choice.variant)
         return status;
-    return llmk_launch_variant(op, variant, ctx, NULL, &problem, NULL, true);
+    return llmk_launch_variant(op, choice, ctx, NULL, &problem, NULL, true);
 }
 
 llmk_status llmk_explain(llmk_context *ctx, llmk_op id, const void *args,
@@ -469,7 +584,7 @@ llmk_status llmk_explain(llmk_context *ctx, llmk_op id, const void *args,
 {
     problem_buffer problem;
     const llmk_operator *op;
-    const llmk_variant *chosen;
+    llmk_choice chosen;
     LLMK_TRY(llmk_context_usable(ctx));
     LLMK_TRY(find_operator(id, &op));
     if (!count || (!variants && capacity > 0))
@@ -481,7 +596,8 @@ llmk_status llmk_explain(llmk_context *ctx, llmk_op id, const void *args,
     const llmk_status status =
         choose(ctx, op, &problem, &chosen, capacity ? variants : &unused, capacity);
     /* That nothing serves the call is an answer here, not an error. */
-    const bool answered = chosen || status == LLMK_NO_VARIANT || status == LLMK_BUILD_FAILED ||
-                          status == LLMK_SELFTEST_FAILED || status == LLMK_IO_ERROR;
+    const bool answered = chosen.variant || status == LLMK_NO_VARIANT ||
+                          status == LLMK_BUILD_FAILED || status == LLMK_SELFTEST_FAILED ||
+                          status == LLMK_IO_ERROR;
     return answered ? LLMK_OK : status;
 }

@@ -138,3 +138,12 @@ const char *llmk_cl_error_name(cl_int code)
     }
 #undef NAME
 }
+
+bool llmk_no(llmk_reason *why, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(why->text, sizeof why->text, fmt, args);
+    va_end(args);
+    return false;
+}

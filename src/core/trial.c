@@ -102,7 +102,8 @@ void llmk_trial_run(llmk_trial *t, const void *args)
         status = llmk_fail(LLMK_INTERNAL, "%s:%s does not support its self-test: %s", t->op->name,
                            t->variant->name, why.text);
     if (status == LLMK_OK)
-        status = llmk_launch_variant(t->op, t->variant, t->ctx, t->queue, &problem, NULL, false);
+        status = llmk_launch_variant(t->op, (llmk_choice){t->variant, t->config}, t->ctx, t->queue,
+                                     &problem, NULL, false);
     if (status == LLMK_OK) {
         const cl_int err = clFinish(t->queue);
         if (err != CL_SUCCESS) { /* whatever it is called, this context is not to be trusted */
@@ -169,10 +170,11 @@ void llmk_trial_compare(llmk_trial *t, const char *name, const llmk_tensor *tens
     }
 }
 
-llmk_status llmk_trial_of(llmk_context *ctx, const llmk_operator *op, const llmk_variant *variant,
+llmk_status llmk_trial_of(llmk_context *ctx, const llmk_operator *op, llmk_choice choice,
                           const void *problem, bool *ran)
 {
-    llmk_trial t = {.op = op, .variant = variant, .status = LLMK_OK};
+    llmk_trial t = {
+        .op = op, .variant = choice.variant, .config = choice.config, .status = LLMK_OK};
     *ran = false;
     LLMK_TRY(llmk_context_trial(ctx, &t.ctx));
     cl_int err;

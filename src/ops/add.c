@@ -67,7 +67,8 @@ static llmk_status launch_tiles(llmk_launch *launch, const problem *p, const cha
     llmk_arg_u32(&k, p->b.dtype);
     llmk_arg_u64(&k, p->a.nrows);
     llmk_arg_u64(&k, p->a.ncols);
-    const llmk_grid grid = llmk_tile_grid(&launch->ctx->caps, p->a.nrows, p->a.ncols, VECS);
+    const llmk_grid grid =
+        llmk_tile_grid(&launch->ctx->caps, p->a.nrows, p->a.ncols, VECS, llmk_tile_items(launch));
     return llmk_kernel_enqueue(&k, grid.groups, grid.local);
 }
 
@@ -105,6 +106,23 @@ static const llmk_variant variants[] = {
     {"portable", supports_portable, launch_portable},
     {"ref", supports_ref, launch_ref},
 };
+
+static const llmk_config configs[] = {
+    LLMK_TILE_CONFIG("nv", 64),        LLMK_TILE_CONFIG("nv", 128),
+    LLMK_TILE_CONFIG("nv", 256),       LLMK_TILE_CONFIG("portable", 16),
+    LLMK_TILE_CONFIG("portable", 64),  LLMK_TILE_CONFIG("portable", 128),
+    LLMK_TILE_CONFIG("portable", 256),
+};
+
+static const char *const size_names[] = {"rows", "cols", NULL};
+
+static bool sizes_of(const void *problem_, uint64_t sizes[LLMK_TUNING_SIZES])
+{
+    const problem *p = problem_;
+    sizes[0] = p->a.nrows;
+    sizes[1] = p->a.ncols;
+    return true;
+}
 
 /* ---- Self-test ---- */
 
@@ -149,6 +167,10 @@ const llmk_operator llmk_operator_add = {
     .variant_count = LLMK_COUNT(variants),
     .key = key,
     .self_test = self_test,
+    .size_names = size_names,
+    .sizes = sizes_of,
+    .configs = configs,
+    .config_count = LLMK_COUNT(configs),
 };
 
 llmk_status llmk_add(llmk_context *ctx, cl_command_queue queue, const llmk_add_args *args,

@@ -12,11 +12,18 @@ static size_t ceil_div(uint64_t a, uint64_t b)
     return (size_t)(a / b + (a % b != 0));
 }
 
-llmk_grid llmk_tile_grid(const llmk_caps *caps, uint64_t rows, uint64_t cols, uint32_t vecs)
+uint32_t llmk_tile_items(const llmk_launch *launch)
 {
-    size_t items = CPU_ITEMS, rows_a_group = 1;
+    return launch->config ? launch->config->value[0] : 0;
+}
+
+llmk_grid llmk_tile_grid(const llmk_caps *caps, uint64_t rows, uint64_t cols, uint32_t vecs,
+                         uint32_t wanted)
+{
+    size_t items = wanted ? wanted : CPU_ITEMS, rows_a_group = 1;
     if (!llmk_is_cpu(caps)) {
-        const size_t most = caps->max_work_group < GPU_ITEMS ? caps->max_work_group : GPU_ITEMS;
+        const size_t usual = wanted ? wanted : GPU_ITEMS;
+        const size_t most = caps->max_work_group < usual ? caps->max_work_group : usual;
         /* As few tiles as there must be, of even width; short rows share a work-group. */
         const size_t tiles = ceil_div(cols, (uint64_t)8 * vecs * most);
         const size_t needed = ceil_div(ceil_div(cols, tiles), (uint64_t)8 * vecs);
@@ -27,7 +34,7 @@ llmk_grid llmk_tile_grid(const llmk_caps *caps, uint64_t rows, uint64_t cols, ui
         if (items > most)
             items = most;
         rows_a_group = most / items;
-        if (rows_a_group > rows)
+        if (rows > 0 && rows_a_group > rows)
             rows_a_group = (size_t)rows;
     }
     const size_t row_groups = ceil_div(rows, rows_a_group);

@@ -12,8 +12,16 @@ typedef struct llmk_grid {
     size_t groups[3], local[3];
 } llmk_grid;
 
-/* For kernels that move `vecs` vectors of eight elements a work-item. */
-llmk_grid llmk_tile_grid(const llmk_caps *caps, uint64_t rows, uint64_t cols, uint32_t vecs);
+/* For kernels that move `vecs` vectors of eight elements a work-item, in work-groups of at most
+ * `items`; 0: what is usual for the device. */
+llmk_grid llmk_tile_grid(const llmk_caps *caps, uint64_t rows, uint64_t cols, uint32_t vecs,
+                         uint32_t items);
+/* The `items` of a launch, of the configurations that operators of such kernels have. */
+uint32_t llmk_tile_items(const llmk_launch *launch);
+#define LLMK_TILE_CONFIG(variant, items)                                                           \
+    {                                                                                              \
+        variant, "items-" #items, {items}, items, 0                                                \
+    }
 /* For `ref` kernels: one work-item a column. */
 llmk_grid llmk_element_grid(uint64_t rows, uint64_t cols);
 

@@ -1,12 +1,10 @@
 /* gated_activation.c - SwiGLU and kin: y = activation(gate + gate_bias) * (up + up_bias). */
 #include "ops/elementwise.h"
+#include "ops/gated.h"
 
-#include <math.h>
 #include <stdio.h>
 
-#define VECS          1 /* vectors of eight outputs a work-item */
-#define DEFAULT_LIMIT 7.0f
-#define DEFAULT_ALPHA 1.702f
+#define VECS 1 /* vectors of eight outputs a work-item */
 
 /* Gate and up are [..., D] here whatever the layout, and so are the biases: packed and interleaved
  * tensors are seen twice. */
@@ -68,20 +66,8 @@ static llmk_status check(llmk_context *ctx, const void *given, bool dry, void *o
     LLMK_TRY(llmk_take_args("gated_activation", given, sizeof args, sizeof args, &args));
     problem *p = out;
     llmk_checker c = llmk_check_begin(ctx, "gated_activation", dry);
-    const bool clamped = args.activation == LLMK_SWIGLU_CLAMPED;
     llmk_check_flags(&c, args.flags, 0);
-    llmk_check_that(&c, args.activation >= LLMK_SILU && args.activation <= LLMK_SWIGLU_CLAMPED,
-                    LLMK_INVALID_ARGUMENT, "activation is %d; expected %d to %d",
-                    (int)args.activation, LLMK_SILU, LLMK_SWIGLU_CLAMPED);
-    llmk_check_that(&c, (unsigned)args.layout <= LLMK_GATE_INTERLEAVED, LLMK_INVALID_ARGUMENT,
-                    "layout is %d; expected 0 to %d", (int)args.layout, LLMK_GATE_INTERLEAVED);
-    llmk_check_that(&c, clamped || (args.limit == 0 && args.alpha == 0), LLMK_INVALID_ARGUMENT,
-                    "limit is %g and alpha %g; expected 0 except with LLMK_SWIGLU_CLAMPED",
-                    (double)args.limit, (double)args.alpha);
-    llmk_check_that(&c, args.limit >= 0 && isfinite(args.limit), LLMK_INVALID_ARGUMENT,
-                    "limit is %g; expected a finite number > 0, or 0", (double)args.limit);
-    llmk_check_that(&c, args.alpha >= 0 && isfinite(args.alpha), LLMK_INVALID_ARGUMENT,
-                    "alpha is %g; expected a finite number > 0, or 0", (double)args.alpha);
+    llmk_check_gated(&c, args.activation, args.layout, args.limit, args.alpha);
     llmk_check_tensor(&c, "gate", &args.gate, LLMK_FLOATS, LLMK_INPUT, &p->gate);
     llmk_check_optional(&c, "gate_bias", &args.gate_bias, LLMK_FLOATS, LLMK_INPUT, &p->gate_bias);
     if (p->gate_bias.present)
@@ -95,8 +81,8 @@ static llmk_status check(llmk_context *ctx, const void *given, bool dry, void *o
 
     p->activation = args.activation;
     p->interleaved = args.layout == LLMK_GATE_INTERLEAVED;
-    p->limit = args.limit > 0 ? args.limit : DEFAULT_LIMIT;
-    p->alpha = args.alpha > 0 ? args.alpha : DEFAULT_ALPHA;
+    p->limit = llmk_gated_limit(args.limit);
+    p->alpha = llmk_gated_alpha(args.alpha);
     const llmk_view *views[] = {&p->gate, &p->up, &p->gate_bias, &p->up_bias, &p->y};
     p->vectors = llmk_aligned_rows(views, LLMK_COUNT(views)); /* before interleaved ones are cut */
     if (args.layout != LLMK_GATE_SPLIT)
@@ -174,7 +160,8 @@ static llmk_status launch_tiles(llmk_launch *launch, const problem *p, const cha
     set_options(&k, p);
     if (!p->vectors)
         llmk_arg_u32(&k, p->interleaved ? 2 : 1);
-    const llmk_grid grid = llmk_tile_grid(&launch->ctx->caps, p->y.nrows, p->y.ncols, VECS);
+    const llmk_grid grid =
+        llmk_tile_grid(&launch->ctx->caps, p->y.nrows, p->y.ncols, VECS, llmk_tile_items(launch));
     return llmk_kernel_enqueue(&k, grid.groups, grid.local);
 }
 
@@ -219,6 +206,23 @@ static const llmk_variant variants[] = {
     {"ref", supports_ref, launch_ref},
 };
 
+static const llmk_config configs[] = {
+    LLMK_TILE_CONFIG("nv", 64),        LLMK_TILE_CONFIG("nv", 128),
+    LLMK_TILE_CONFIG("nv", 256),       LLMK_TILE_CONFIG("portable", 16),
+    LLMK_TILE_CONFIG("portable", 64),  LLMK_TILE_CONFIG("portable", 128),
+    LLMK_TILE_CONFIG("portable", 256),
+};
+
+static const char *const size_names[] = {"rows", "d", NULL};
+
+static bool sizes_of(const void *problem_, uint64_t sizes[LLMK_TUNING_SIZES])
+{
+    const problem *p = problem_;
+    sizes[0] = p->y.nrows;
+    sizes[1] = p->y.ncols;
+    return true;
+}
+
 /* ---- Self-test ---- */
 
 static void key(const void *problem_, char *out, size_t size)
@@ -233,20 +237,7 @@ static void key(const void *problem_, char *out, size_t size)
 
 static double gated(const problem *p, double g, double u)
 {
-    const double limit = (double)p->limit;
-    switch (p->activation) {
-    case LLMK_GELU_ERF:
-        return g / 2 * erfc(-g / sqrt(2)) * u;
-    case LLMK_GELU_TANH:
-        return g / 2 * (1 + tanh(0.79788456080286536 * (g + 0.044715 * g * g * g))) * u;
-    case LLMK_RELU2:
-        return g > 0 ? g * g * u : 0;
-    case LLMK_SWIGLU_CLAMPED:
-        g = fmin(g, limit);
-        return g / (1 + exp(-(double)p->alpha * g)) * (fmax(-limit, fmin(u, limit)) + 1);
-    default:
-        return g / (1 + exp(-g)) * u;
-    }
+    return llmk_gated_host(p->activation, (double)p->limit, (double)p->alpha, g, u);
 }
 
 /* A packed or interleaved tensor of 2 D columns: 40 go by vectors, 37 of the same rows by elements.
@@ -296,6 +287,10 @@ const llmk_operator llmk_operator_gated_activation = {
     .variant_count = LLMK_COUNT(variants),
     .key = key,
     .self_test = self_test,
+    .size_names = size_names,
+    .sizes = sizes_of,
+    .configs = configs,
+    .config_count = LLMK_COUNT(configs),
 };
 
 llmk_status llmk_gated_activation(llmk_context *ctx, cl_command_queue queue,

@@ -7,7 +7,6 @@
 /* cl/grouped_linear/grouped_tile.cl, grouped_few.cl */
 #define TILE_ROWS    64u
 #define TILE_COLUMNS 64u
-#define FEW_ROWS     4u
 #define FEW_COLUMNS  16u
 #define FEW_ITEMS    128u
 
@@ -103,7 +102,7 @@ static bool portable_supports(llmk_context *ctx, const grouped_problem *p, llmk_
 
 static uint32_t portable_height(uint64_t rows, uint64_t experts, bool few)
 {
-    return few || rows <= FEW_ROWS * experts ? FEW_ROWS : TILE_ROWS;
+    return few || rows <= LLMK_GROUPED_FEW * experts ? LLMK_GROUPED_FEW : TILE_ROWS;
 }
 
 static llmk_status launch_kind(llmk_launch *launch, const grouped_problem *p, bool ref)
@@ -114,7 +113,7 @@ static llmk_status launch_kind(llmk_launch *launch, const grouped_problem *p, bo
     static const char *const files[] = {"grouped_linear/grouped_tile.cl",
                                         "grouped_linear/grouped_few.cl",
                                         "grouped_linear/grouped_ref.cl"};
-    const bool few = p->height == FEW_ROWS, gated = p->gate != NULL;
+    const bool few = p->height == LLMK_GROUPED_FEW, gated = p->gate != NULL;
     const size_t kind = ref ? 2 : few;
     const uint32_t columns = (few ? FEW_COLUMNS : TILE_COLUMNS) / (gated ? 2 : 1);
     const uint32_t outputs = llmk_grouped_outputs(p);

@@ -27,6 +27,7 @@ typedef struct grouped_problem {
     uint64_t rows;   /* of all groups */
     uint32_t fan;    /* row r has row source[r] / fan of x */
     const grouped_gate *gate; /* or NULL */
+    cl_mem gathered;          /* scratch: x's rows in the order of the groups; or NULL */
 } grouped_problem;
 
 /* What is added up where the down product combines: y[t] of weights and residual. */
@@ -37,16 +38,22 @@ typedef struct grouped_combine {
 
 /* Tokens of which the down product also adds up the experts' rows, at most. */
 #define LLMK_GROUPED_FEW_TOKENS 8u
+/* Rows of a tile of the portable kernels for few of them. */
+#define LLMK_GROUPED_FEW 4u
+
+/* Whether x's rows may have to be gathered: of such weights, on this device (grouped_nv90.c). */
+bool llmk_grouped_may_gather(llmk_context *ctx, const llmk_weights *w, llmk_dtype x);
 
 /* Elements (i32) of a schedule. */
 static inline uint64_t llmk_grouped_schedule_size(uint64_t groups)
 {
-    return 2 * (groups + 1);
+    return 2 * (groups + 1) + 2;
 }
 
 /* How the products of a variant are computed. Both operators have a variant for each. */
 typedef struct grouped_products {
-    bool ref; /* the other stages as the formulas read, too */
+    bool ref;     /* the other stages as the formulas read, too */
+    bool gathers; /* a kernel before the first product, which writes p->gathered */
     /* Whether such x and weights can be computed on this device, whatever the numbers of rows. */
     bool (*supports)(llmk_context *ctx, const grouped_problem *p, llmk_reason *why);
     /* Whether `rows` rows spread over `experts` are what it is for, where nothing forces it; NULL:
@@ -62,11 +69,12 @@ typedef struct grouped_products {
                            const grouped_combine *combine);
 } grouped_products;
 
-extern const grouped_products llmk_grouped_portable, llmk_grouped_ref;
+extern const grouped_products llmk_grouped_nv90, llmk_grouped_portable, llmk_grouped_ref;
 extern const grouped_products llmk_grouped_nv_stream, llmk_grouped_emulated_nv_stream;
 
 /* X(name, id of llmk_grouped_<id>), in order of preference. */
 #define LLMK_GROUPED_VARIANTS(X)                                                                   \
+    X("nv90", nv90)                                                                                \
     X("nv-stream", nv_stream)                                                                      \
     X("portable", portable)                                                                        \
     X("emulated-nv-stream", emulated_nv_stream)                                                    \

@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 typedef struct problem {
     grouped_problem g;
@@ -106,6 +107,8 @@ static llmk_status launch(llmk_launch *l, const grouped_products *products, cons
     const bool ref = products->ref;
     grouped_problem g = p->g;
     g.height = products->height(g.rows, g.weights->experts, false);
+    if (l->config)
+        g.height = l->config->value[0];
     llmk_kernel k = llmk_kernel_open(
         l, ref ? "grouped_linear/grouped_ref.cl" : "grouped_linear/grouped_schedule.cl", "",
         ref ? "grouped_schedule_ref" : "grouped_schedule");
@@ -132,28 +135,50 @@ static llmk_status launch(llmk_launch *l, const grouped_products *products, cons
 LLMK_GROUPED_VARIANTS(FUNCTIONS)
 static const llmk_variant variants[] = {LLMK_GROUPED_VARIANTS(ROW)};
 
+static const llmk_config configs[] = {
+    {"portable", "height-4", {LLMK_GROUPED_FEW}, 0, 0},
+    {"portable", "height-64", {64}, 0, 0},
+};
+
+static const char *const size_names[] = {"rows", "experts", "n", "k", NULL};
+
+static bool sizes_of(const void *problem_, uint64_t sizes[LLMK_TUNING_SIZES])
+{
+    const grouped_problem *g = &((const problem *)problem_)->g;
+    sizes[0] = g->rows;
+    sizes[1] = g->weights->experts;
+    sizes[2] = g->weights->n;
+    sizes[3] = g->weights->k;
+    return true;
+}
+
 /* ---- Self-test ---- */
 
-enum { EXPERTS = 5, TOKENS = 70, FEW_TOKENS = 18 };
+enum { EXPERTS = 5, TOKENS = 70, FEW_TOKENS = 18, MOST_TOKENS = 1290 };
+enum { EVEN_OUTPUTS = 288, EVEN_DEPTH = 160 }; /* of the kernels on wgmma, whose tile is 256 x 64 */
 
-/* Offsets of groups without rows among others; the last rows are nobody's. */
+/* Offsets of groups without rows among others; the last rows are nobody's. plain: x's rows lie as
+ * the groups do, and there is no bias. */
 static llmk_status run(llmk_trial *t, const problem *p, const llmk_weights *weights,
-                       const double *w, const int32_t *offsets, uint64_t rows)
+                       const double *w, const int32_t *offsets, uint64_t rows, bool plain)
 {
     const grouped_problem *g = &p->g;
     const uint64_t k = weights->k, outputs = weights->n;
-    const float *x, *bias;
+    const float *x, *bias = NULL;
     llmk_grouped_linear_args a = LLMK_INIT(llmk_grouped_linear_args);
     a.weights = weights;
     a.x = llmk_trial_input(t, g->x.dtype, rows, k, 1, 1.0f, &x);
-    a.bias = llmk_trial_input(t, LLMK_F32, EXPERTS, outputs, 2, 1.0f, &bias);
+    if (!plain)
+        a.bias = llmk_trial_input(t, LLMK_F32, EXPERTS, outputs, 2, 1.0f, &bias);
     a.offsets = llmk_vector(llmk_trial_buffer(t, offsets, (EXPERTS + 1) * sizeof *offsets),
                             LLMK_I32, EXPERTS + 1);
     int32_t source[TOKENS];
-    for (uint64_t r = 0; r < rows; r++)
+    for (uint64_t r = 0; r < rows && !plain; r++)
         source[r] = (int32_t)(r * 7 % rows * 2);
-    a.source = llmk_vector(llmk_trial_buffer(t, source, rows * sizeof *source), LLMK_I32, rows);
-    a.experts_a_token = 2;
+    if (!plain) {
+        a.source = llmk_vector(llmk_trial_buffer(t, source, rows * sizeof *source), LLMK_I32, rows);
+        a.experts_a_token = 2;
+    }
     a.y = llmk_trial_output(t, g->y.dtype, rows, outputs);
     double *expected = llmk_trial_doubles(t, rows * outputs);
     if (t->status != LLMK_OK)
@@ -161,18 +186,19 @@ static llmk_status run(llmk_trial *t, const problem *p, const llmk_weights *weig
     LLMK_TRY(llmk_workspace_create(t->ctx, workspace_bytes(weights), &a.workspace));
     double largest = 0;
     for (uint64_t e = 0; e < EXPERTS; e++)
-        for (uint64_t r = (uint64_t)offsets[e]; r < (uint64_t)offsets[e + 1]; r++)
+        for (uint64_t r = (uint64_t)offsets[e]; r < (uint64_t)offsets[e + 1]; r++) {
+            const float *row = x + (plain ? r : (uint64_t)source[r] / 2) * k;
             for (uint64_t n = 0; n < outputs; n++) {
-                double sum = (double)bias[e * outputs + n], magnitude = 0;
+                double sum = bias ? (double)bias[e * outputs + n] : 0, magnitude = 0;
                 for (uint64_t i = 0; i < k; i++) {
-                    const double product =
-                        (double)x[(uint64_t)source[r] / 2 * k + i] * w[(e * outputs + n) * k + i];
+                    const double product = (double)row[i] * w[(e * outputs + n) * k + i];
                     sum += product;
                     magnitude += fabs(product);
                 }
                 expected[r * outputs + n] = sum;
                 largest = fmax(largest, magnitude);
             }
+        }
     llmk_trial_run(t, &a);
     llmk_trial_compare(t, "y", &a.y, expected, 0, 150.0 / 16777216 * largest);
     llmk_workspace_free(a.workspace);
@@ -183,14 +209,23 @@ static llmk_status self_test(llmk_trial *t, const void *problem_)
 {
     static const int32_t few[EXPERTS + 1] = {0, 9, 9, 10, 17, 17}; /* tiles of 4, 1, 3 rows */
     static const int32_t many[EXPERTS + 1] = {0, 66, 66, 66, 67, 68};
+    static const int32_t most[EXPERTS + 1] = {0, 1200, 1201, 1201, 1271, 1281};
     const problem *p = problem_;
+    const llmk_weights *like = p->g.weights;
+    const bool even = !strcmp(t->variant->name, "nv90");
     llmk_weights *weights = NULL;
     double *w = NULL;
-    const uint64_t outputs = p->g.weights->block > 1 ? 48 : 37; /* experts share no blocks */
-    LLMK_TRY(llmk_linear_trial_weights(t, p->g.weights, EXPERTS, outputs, &w, &weights));
-    llmk_status status = run(t, p, weights, w, few, FEW_TOKENS);
+    const uint64_t outputs = even              ? EVEN_OUTPUTS
+                             : like->block > 1 ? 48 /* experts share no blocks */
+                                               : 37;
+    LLMK_TRY(llmk_linear_trial_weights(t, like, EXPERTS, outputs,
+                                       even ? EVEN_DEPTH : llmk_linear_trial_depth(like), &w,
+                                       &weights));
+    llmk_status status = run(t, p, weights, w, few, FEW_TOKENS, even);
     if (status == LLMK_OK)
-        status = run(t, p, weights, w, many, TOKENS);
+        status = run(t, p, weights, w, many, TOKENS, even);
+    if (status == LLMK_OK && even)
+        status = run(t, p, weights, w, most, MOST_TOKENS, true);
     llmk_weights_free(weights);
     return status;
 }
@@ -205,6 +240,10 @@ const llmk_operator llmk_operator_grouped_linear = {
     .variant_count = LLMK_COUNT(variants),
     .key = key,
     .self_test = self_test,
+    .size_names = size_names,
+    .sizes = sizes_of,
+    .configs = configs,
+    .config_count = LLMK_COUNT(configs),
     .workspace = workspace,
 };
 _Static_assert(sizeof(problem) <= LLMK_PROBLEM_SIZE, "raise LLMK_PROBLEM_SIZE");

@@ -12,7 +12,7 @@ static llmk_status check(llmk_context *ctx, const void *args, bool dry, void *pr
 {
     linear_problem *p = problem;
     llmk_linear_args a;
-    LLMK_TRY(llmk_take_args("linear", args, sizeof a, sizeof a, &a));
+    LLMK_TRY(llmk_take_args("linear", args, offsetof(llmk_linear_args, workspace), sizeof a, &a));
     if (!a.weights)
         return llmk_fail(LLMK_INVALID_ARGUMENT, "linear: weights is NULL");
     const uint64_t n = a.weights->n, k = a.weights->k;
@@ -34,8 +34,14 @@ static llmk_status check(llmk_context *ctx, const void *args, bool dry, void *pr
     llmk_check_tensor(&c, "y", &a.y, LLMK_FLOATS, LLMK_OUTPUT, &p->y);
     llmk_check_rows_like(&c, "y", &p->y, "x", &p->x, n);
     llmk_check_in_place(&c, &p->y, &p->residual);
-    llmk_check_flags(&c, a.flags, LLMK_LINEAR_BATCH_INVARIANT);
+    llmk_check_flags(&c, a.flags, LLMK_LINEAR_BATCH_INVARIANT | LLMK_LINEAR_W8A8);
     p->batch_invariant = a.flags & LLMK_LINEAR_BATCH_INVARIANT;
+    p->w8a8 = a.flags & LLMK_LINEAR_W8A8;
+    if (p->w8a8) {
+        llmk_linear_w8a8_check(&c, a.weights);
+        llmk_check_workspace(&c, a.workspace, llmk_linear_w8a8_bytes(p->x.nrows, k));
+        p->workspace = a.workspace;
+    }
     return llmk_check_end(&c);
 }
 
@@ -62,7 +68,12 @@ static void key(const void *problem, char *text, size_t size)
     char weights[64];
     llmk_linear_weights_key(p->weights, weights, sizeof weights);
     llmk_join(text, size, "x=", llmk_dtype_name(p->x.dtype), " w=", weights,
-              " y=", llmk_dtype_name(p->y.dtype), NULL);
+              " y=", llmk_dtype_name(p->y.dtype), p->w8a8 ? " w8a8" : "", NULL);
+}
+
+static llmk_workspace *workspace(const void *problem)
+{
+    return ((const linear_problem *)problem)->workspace;
 }
 
 /* ---- Launching ---- */
@@ -87,6 +98,28 @@ uint32_t llmk_linear_shift(uint32_t v)
     while (v >> shift > 1)
         shift++;
     return shift;
+}
+
+/* Of a segment. Weights that hold gate and up together lie in one. */
+static uint64_t outputs_of(const linear_problem *p, const llmk_segment *segment)
+{
+    return p->gate && p->gate->up == p->weights ? p->gate->outputs : segment->rows;
+}
+
+/* The arguments in the order of GATE_PARAMETERS. */
+static void arg_gate(llmk_kernel *k, const linear_gate *g, const llmk_segment *up, uint64_t outputs)
+{
+    llmk_arg_buffer(k, up->data);
+    llmk_arg_buffer(k, up->scales);
+    llmk_arg_buffer(k, up->zeros);
+    llmk_arg_u32(k, (uint32_t)outputs);
+    llmk_arg_u32(k, g->step);
+    llmk_arg_u32(k, g->up_first);
+    llmk_arg_view(k, &g->up_bias);
+    llmk_arg_u32(k, g->up_bias.dtype);
+    llmk_arg_u32(k, g->activation);
+    llmk_arg_f32(k, g->limit);
+    llmk_arg_f32(k, g->alpha);
 }
 
 /* The arguments in the order of LINEAR_PARAMETERS. */
@@ -119,9 +152,14 @@ static llmk_status enqueue(llmk_launch *launch, const linear_problem *p, const l
     llmk_arg_u32(&k, p->residual.dtype);
     llmk_arg_view(&k, &p->y);
     llmk_arg_u32(&k, p->y.dtype);
+    const uint64_t outputs = outputs_of(p, segment);
+    if (p->gate)
+        arg_gate(&k, p->gate, &p->gate->up->segments[segment - w->segments], outputs);
+    if (r->has_codes)
+        llmk_linear_w8a8_arguments(&k, p);
     if (r->has_last)
         llmk_arg_u32(&k, r->last);
-    size_t groups[3] = {(size_t)((segment->rows + r->columns - 1) / r->columns),
+    size_t groups[3] = {(size_t)((outputs + r->columns - 1) / r->columns),
                         (size_t)((rows + r->rows - 1) / r->rows), 1};
     if (r->groups) {
         groups[0] = r->groups;
@@ -166,10 +204,32 @@ static const char *typed_defines(const linear_problem *p, char text[32])
     return llmk_linear_defines(p->x.dtype, p->weights->layout, text);
 }
 
+bool llmk_linear_goes_with(const llmk_weights *gate, const llmk_weights *up, llmk_reason *why)
+{
+    if (gate->layout != up->layout || gate->scale_kind != up->scale_kind ||
+        gate->zero != up->zero || gate->has_zeros != up->has_zeros ||
+        gate->group_size != up->group_size || gate->groups != up->groups ||
+        gate->segment_count != up->segment_count)
+        return llmk_no(why, "another format, other groups or other buffers than the gate's");
+    if (gate->order_hash != up->order_hash)
+        return llmk_no(why, "another g_idx than the gate's: make one packed object of both");
+    for (size_t i = 0; i < gate->segment_count; i++)
+        if (gate->segments[i].rows != up->segments[i].rows)
+            return llmk_no(why, "other buffers than the gate's");
+    return true;
+}
+
 /* ---- Variants ---- */
+
+bool llmk_linear_is_plain(const linear_problem *p, llmk_reason *why)
+{
+    return !p->w8a8 || llmk_no(why, "does not quantise x");
+}
 
 static bool reads(const linear_problem *p, uint32_t layouts, llmk_reason *why)
 {
+    if (!llmk_linear_is_plain(p, why))
+        return false;
     if (layouts & LLMK_LAYOUT_BIT(p->weights->layout))
         return true;
     return llmk_no(why, "does not read the layout %s", llmk_layout_name(p->weights->layout));
@@ -192,13 +252,21 @@ static bool cpu_supports(llmk_context *ctx, const void *problem, llmk_reason *wh
 static llmk_status cpu_launch(llmk_launch *launch, const void *problem)
 {
     const linear_problem *p = problem;
-    const bool few = p->x.nrows < 4;
-    char defines[32];
+    const uint32_t *asked = launch->config ? launch->config->value : NULL; /* rows, columns */
+    const bool few = asked ? asked[0] == 1 && asked[1] == 4 : p->x.nrows < 4;
+    const bool usual = few || !asked || (asked[0] == 8 && asked[1] == 3);
+    const uint32_t rows = asked ? asked[0] : few ? 1 : 8, columns = asked ? asked[1] : few ? 4 : 3;
+    char typed[32], defines[64];
+    typed_defines(p, typed);
+    llmk_join(defines, sizeof defines, typed, " -DROWS=", llmk_digits(rows),
+              " -DCOLUMNS=", llmk_digits(columns), NULL);
     const linear_recipe r = {.file = "linear/linear_cpu.cl",
-                             .defines = typed_defines(p, defines),
-                             .kernel = few ? "linear_cpu_1x4" : "linear_cpu_8x3",
-                             .rows = few ? 1 : 8,
-                             .columns = few ? 4 : 3,
+                             .defines = usual ? typed : defines,
+                             .kernel = !usual ? "linear_cpu_block"
+                                       : few  ? "linear_cpu_1x4"
+                                              : "linear_cpu_8x3",
+                             .rows = rows,
+                             .columns = columns,
                              .local = {1, 1, 1}};
     return llmk_linear_run(launch, p, &r);
 }
@@ -239,7 +307,8 @@ static llmk_status launch_gemv(llmk_launch *launch, const linear_problem *p, con
 {
     static const char *const kernels[] = {"linear_gemv_1", "linear_gemv_2", "linear_gemv_4",
                                           "linear_gemv_8"};
-    const uint32_t team = gemv_team(launch->ctx, p->weights, min_team);
+    const uint32_t team =
+        launch->config ? launch->config->value[0] : gemv_team(launch->ctx, p->weights, min_team);
     uint32_t i = 0;
     while (1u << i < p->x.nrows)
         i++;
@@ -296,8 +365,11 @@ static llmk_status subgroup_launch(llmk_launch *launch, const void *problem)
 
 static bool portable_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
 {
-    (void)ctx;
-    return reads(problem, LLMK_LAYOUTS_PORTABLE | LLMK_LAYOUTS_NV, why);
+    const linear_problem *p = problem;
+    if (p->w8a8)
+        return ctx->caps.max_work_group >= 128 ||
+               llmk_no(why, "work-groups of 128 items are too large for the device");
+    return reads(p, LLMK_LAYOUTS_PORTABLE | LLMK_LAYOUTS_NV, why);
 }
 
 /* Whether wide tiles of f32 fill the device twice. The order of sums is that of the others. */
@@ -311,6 +383,8 @@ static bool is_wide(const llmk_context *ctx, const linear_problem *p)
 static llmk_status portable_launch(llmk_launch *launch, const void *problem)
 {
     const linear_problem *p = problem;
+    if (p->w8a8)
+        return llmk_linear_w8a8_portable_launch(launch, p);
     const bool wide = is_wide(launch->ctx, p);
     char defines[32];
     const linear_recipe r = {.file = wide ? "linear/linear_gemm_wide.cl" : "linear/linear_gemm.cl",
@@ -331,6 +405,8 @@ static bool ref_supports(llmk_context *ctx, const void *problem, llmk_reason *wh
 static llmk_status ref_launch(llmk_launch *launch, const void *problem)
 {
     const linear_problem *p = problem;
+    if (p->w8a8)
+        return llmk_linear_w8a8_ref_launch(launch, p);
     const linear_recipe r = {.file = "linear/linear_ref.cl",
                              .defines = "",
                              .kernel = "linear_ref",
@@ -349,6 +425,8 @@ static const llmk_variant variants[] = {
     LLMK_LINEAR_ROW("nv-rows", nv_rows),
     LLMK_LINEAR_ROW("nv90-packed", nv90_packed),
     LLMK_LINEAR_ROW("nv-packed", nv_packed),
+    LLMK_LINEAR_ROW("nv-w8a8-wide", nv_w8a8_wide),
+    LLMK_LINEAR_ROW("nv-w8a8", nv_w8a8),
     {"subgroup", subgroup_supports, subgroup_launch},
     {"gemv", gemv_supports, gemv_launch},
     LLMK_LINEAR_TILED_VARIANTS,
@@ -357,9 +435,75 @@ static const llmk_variant variants[] = {
     LLMK_LINEAR_EMULATED_VARIANTS,
 };
 
+/* ---- Tuning ---- */
+
+#define CPU_CONFIG(rows, columns)                                                                  \
+    {                                                                                              \
+        "cpu", #rows "x" #columns, {rows, columns}, 1, 0                                           \
+    }
+#define TEAM_CONFIG(variant, team)                                                                 \
+    {                                                                                              \
+        variant, "team-" #team, {team}, GEMV_ITEMS, 0                                              \
+    }
+
+static const llmk_config configs[] = {
+    CPU_CONFIG(1, 4),
+    CPU_CONFIG(1, 8),
+    CPU_CONFIG(2, 4),
+    CPU_CONFIG(4, 4),
+    CPU_CONFIG(8, 3),
+    {"nv-stream", "fine", {0}, 128, 0},
+    {"nv-stream", "large", {1}, 256, 0},
+    {"nv-stream", "small", {2}, 512, 0},
+    {"nv90-packed", "32", {32}, 0, 0},
+    {"nv90-packed", "64", {64}, 0, 0},
+    {"nv90-packed", "128", {128}, 0, 0},
+    {"nv90-packed", "256", {256}, 0, 0},
+    {"nv-packed", "32", {32}, 0, 0},
+    {"nv-packed", "64", {64}, 0, 0},
+    TEAM_CONFIG("subgroup", 32),
+    TEAM_CONFIG("subgroup", 64),
+    TEAM_CONFIG("subgroup", 128),
+    TEAM_CONFIG("gemv", 32),
+    TEAM_CONFIG("gemv", 64),
+    TEAM_CONFIG("gemv", 128),
+    {"nv90", "cut-1", {1}, 0, 0},
+    {"nv90", "cut-2", {2}, 0, 0},
+    {"nv90", "cut-4", {4}, 0, 0},
+};
+
+static bool config_fits(const llmk_context *ctx, const void *problem, const llmk_config *c,
+                        llmk_reason *why)
+{
+    const llmk_weights *w = ((const linear_problem *)problem)->weights;
+    const bool u4 = llmk_layout_is_u4(w->layout);
+    (void)ctx;
+    if (strcmp(c->variant, "nv-packed") == 0 && c->value[0] != 32 && llmk_linear_packed_is_short(w))
+        return llmk_no(why, "short groups take tiles of 32 rows");
+    if (strcmp(c->variant, "nv-stream") == 0 && strcmp(c->name, "fine") == 0 && !u4)
+        return llmk_no(why, "for weights of 4 bits");
+    if (strcmp(c->variant, "nv90-packed") == 0 && c->value[0] == 256 && (u4 || w->groups > 1))
+        return llmk_no(why, "tiles of 256 rows are for weights of 8 bits in one group a row");
+    return true;
+}
+
+static const char *const size_names[] = {"m", "n", "k", NULL};
+
+/* A row of a batch-invariant call has one order of summation, whatever M. */
+static bool sizes_of(const void *problem, uint64_t sizes[LLMK_TUNING_SIZES])
+{
+    const linear_problem *p = problem;
+    sizes[0] = p->x.nrows;
+    sizes[1] = p->weights->n;
+    sizes[2] = p->weights->k;
+    return !p->batch_invariant;
+}
+
 static llmk_status self_test(llmk_trial *t, const void *problem)
 {
     const linear_problem *p = problem;
+    if (p->w8a8)
+        return llmk_linear_w8a8_self_test(t, p);
     if (t->variant->launch == llmk_linear_nv90_packed_launch)
         return llmk_linear_self_test_wide(t, p->x.dtype, p->weights, p->y.dtype);
     const bool few = t->variant->launch == gemv_launch || t->variant->launch == subgroup_launch;
@@ -387,7 +531,25 @@ const llmk_operator llmk_operator_linear = {
     .variant_count = LLMK_COUNT(variants),
     .key = key,
     .self_test = self_test,
+    .workspace = workspace,
+    .size_names = size_names,
+    .sizes = sizes_of,
+    .configs = configs,
+    .config_count = LLMK_COUNT(configs),
+    .config_fits = config_fits,
 };
+
+llmk_status llmk_linear_workspace_size(llmk_context *ctx, const llmk_linear_args *args,
+                                       uint64_t *bytes)
+{
+    linear_problem p = {0};
+    if (!bytes)
+        return llmk_fail(LLMK_INVALID_ARGUMENT, "llmk_linear_workspace_size: bytes is NULL");
+    LLMK_TRY(llmk_context_usable(ctx));
+    LLMK_TRY(check(ctx, args, true, &p));
+    *bytes = p.w8a8 ? llmk_linear_w8a8_bytes(p.x.nrows, p.weights->k) : 0;
+    return LLMK_OK;
+}
 
 llmk_status llmk_linear(llmk_context *ctx, cl_command_queue queue, const llmk_linear_args *args,
                         const llmk_events *events)

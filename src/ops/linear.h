@@ -5,10 +5,24 @@
 #include "core/weights.h"
 #include "ops/operator.h"
 
+/* The other half of a gated pair of products: output f is made of rows f * step of the weights and
+ * up_first + f * step of up's. */
+typedef struct linear_gate {
+    const llmk_weights *up; /* the gate's own where both are in one object */
+    uint64_t outputs;
+    uint32_t step, up_first;
+    llmk_view up_bias;
+    llmk_activation activation;
+    float limit, alpha;
+} linear_gate;
+
 typedef struct linear_problem {
     const llmk_weights *weights;
     llmk_view x, bias, residual, y;
-    bool batch_invariant; /* only variants that sum alike for every number of rows */
+    bool batch_invariant;    /* only variants that sum alike for every number of rows */
+    const linear_gate *gate; /* llmk_gated_linear; else NULL */
+    bool w8a8;               /* x is quantised, into the workspace */
+    llmk_workspace *workspace;
 } linear_problem;
 
 /* A kernel, the block of outputs that a work-group computes, and its items. */
@@ -17,8 +31,9 @@ typedef struct linear_recipe {
     uint64_t rows, columns; /* of y, in a work-group */
     size_t local[3];
     uint32_t groups; /* work-groups in all, which share the blocks; 0: one for each */
+    bool has_codes;  /* W8A8_PARAMETERS after the common ones */
     bool has_last;
-    uint32_t last; /* the argument after the common ones */
+    uint32_t last; /* the last argument */
 } linear_recipe;
 
 /* "-DX=f16 -DW=u4", in `text`. */
@@ -41,8 +56,18 @@ llmk_status llmk_linear_run_segment(llmk_launch *launch, const linear_problem *p
                                     const linear_recipe *r, const llmk_segment *segment);
 llmk_status llmk_linear_run(llmk_launch *launch, const linear_problem *p, const linear_recipe *r);
 
+/* Whether one kernel can compute both of a gated pair: it sees one of them and the other's buffers.
+ * `why`: what `up` has that the gate's weights have not. */
+bool llmk_linear_goes_with(const llmk_weights *gate, const llmk_weights *up, llmk_reason *why);
+
 /* Whether the call takes a variant that is for some numbers of rows only. */
 bool llmk_linear_may_vary(const linear_problem *p, llmk_reason *why);
+
+/* Whether this is a device for the kernels on wgmma, and their images are there. */
+bool llmk_linear_has_wgmma(llmk_context *ctx, llmk_reason *why);
+
+/* Whether x is multiplied as it is. What reads weights of 8 bits and does not quantise x asks. */
+bool llmk_linear_is_plain(const linear_problem *p, llmk_reason *why);
 
 /* Whether the weights are f16 or bf16, and x too. */
 bool llmk_linear_is_half(const linear_problem *p, llmk_reason *why);
@@ -76,7 +101,23 @@ LLMK_LINEAR_DECLARE(emulated_nv_rows);
 /* And for more of them, with weights of 4 or 8 bits (linear_packed.c). */
 LLMK_LINEAR_DECLARE(nv_packed);
 LLMK_LINEAR_DECLARE(emulated_nv_packed);
+/* Whether groups are so short that tiles of 32 rows are the only ones. */
+bool llmk_linear_packed_is_short(const llmk_weights *w);
 LLMK_LINEAR_DECLARE(nv90_packed); /* linear_nv90.c */
+
+/* And with x quantised (linear_w8a8.c). */
+LLMK_LINEAR_DECLARE(nv_w8a8_wide);
+LLMK_LINEAR_DECLARE(nv_w8a8);
+LLMK_LINEAR_DECLARE(emulated_nv_w8a8_wide);
+LLMK_LINEAR_DECLARE(emulated_nv_w8a8);
+llmk_status llmk_linear_w8a8_ref_launch(llmk_launch *launch, const linear_problem *p);
+llmk_status llmk_linear_w8a8_portable_launch(llmk_launch *launch, const linear_problem *p);
+llmk_status llmk_linear_w8a8_self_test(llmk_trial *t, const linear_problem *like);
+/* That the weights are such as LLMK_LINEAR_W8A8 takes; the workspace it needs. */
+void llmk_linear_w8a8_check(llmk_checker *c, const llmk_weights *w);
+uint64_t llmk_linear_w8a8_bytes(uint64_t m, uint64_t k);
+/* The arguments in the order of W8A8_PARAMETERS. */
+void llmk_linear_w8a8_arguments(llmk_kernel *k, const linear_problem *p);
 
 #define LLMK_LINEAR_TILED_VARIANTS                                                                 \
     LLMK_LINEAR_ROW("nv90", nv90), LLMK_LINEAR_ROW("nv-wide", nv_wide), LLMK_LINEAR_ROW("nv", nv), \
@@ -90,6 +131,8 @@ LLMK_LINEAR_DECLARE(nv90_packed); /* linear_nv90.c */
         LLMK_LINEAR_ROW("emulated-nv-stream", emulated_nv_stream),                                 \
         LLMK_LINEAR_ROW("emulated-nv-dot", emulated_nv_dot),                                       \
         LLMK_LINEAR_ROW("emulated-nv-rows", emulated_nv_rows),                                     \
-        LLMK_LINEAR_ROW("emulated-nv-packed", emulated_nv_packed)
+        LLMK_LINEAR_ROW("emulated-nv-packed", emulated_nv_packed),                                 \
+        LLMK_LINEAR_ROW("emulated-nv-w8a8-wide", emulated_nv_w8a8_wide),                           \
+        LLMK_LINEAR_ROW("emulated-nv-w8a8", emulated_nv_w8a8)
 
 #endif

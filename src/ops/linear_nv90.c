@@ -28,6 +28,10 @@ static bool has_images(llmk_context *ctx, llmk_reason *why)
         {PACKED_NAME, "-DX=bf16 -DW=u4_nv -DGROUPED=1"},
         {PACKED_NAME, "-DX=bf16 -DW=s8_nv -DGROUPED=0"},
         {PACKED_NAME, "-DX=bf16 -DW=s8_nv -DGROUPED=1"},
+        {"grouped_linear/grouped_wgmma.cl", "-DX=f16"},
+        {"grouped_linear/grouped_wgmma.cl", "-DX=bf16"},
+        {"grouped_linear/grouped_wgmma_rows.cl", "-DX=f16"},
+        {"grouped_linear/grouped_wgmma_rows.cl", "-DX=bf16"},
     };
     int known = atomic_load(&ctx->wgmma);
     if (known < 0) {
@@ -45,6 +49,11 @@ static bool is_hopper(const llmk_context *ctx, llmk_reason *why)
 {
     return (ctx->caps.vendor == LLMK_VENDOR_NVIDIA && ctx->caps.compute_capability == 90) ||
            llmk_no(why, "for NVIDIA GPUs of compute capability 9.0");
+}
+
+bool llmk_linear_has_wgmma(llmk_context *ctx, llmk_reason *why)
+{
+    return is_hopper(ctx, why) && has_images(ctx, why);
 }
 
 static bool has_k(uint64_t k, llmk_reason *why)
@@ -128,6 +137,8 @@ llmk_status llmk_linear_nv90_launch(llmk_launch *launch, const void *problem)
         uint32_t cut = cut_of(tiles, units);
         if (launch->ctx->is_trial) /* whose problems are small: every width has its turn */
             cut = p->x.nrows < MIN_ROWS ? 4 : p->x.align < 16 ? 2 : 1;
+        if (launch->config)
+            cut = launch->config->value[0];
         const uint64_t parts = tiles * cut;
         const linear_recipe r = {.file = FILE_NAME,
                                  .defines = p->x.dtype == LLMK_F16 ? "-DX=f16" : "-DX=bf16",
@@ -157,7 +168,7 @@ bool llmk_linear_nv90_packed_supports(llmk_context *ctx, const void *problem, ll
 {
     const linear_problem *p = problem;
     const llmk_weights *w = p->weights;
-    if (!is_hopper(ctx, why))
+    if (!is_hopper(ctx, why) || !llmk_linear_is_plain(p, why))
         return false;
     if (!(LLMK_LAYOUT_BIT(w->layout) & LLMK_LAYOUTS_NV))
         return llmk_no(why, "does not read the layout %s", llmk_layout_name(w->layout));
@@ -188,10 +199,11 @@ typedef struct packed_width {
     uint32_t u4, s8; /* the time of a tile of them, in 128ths of one of 128 rows */
 } packed_width;
 
-/* Rows of x in a tile: what is estimated to end first. In a trial, whose problems are small, every
- * width has its turn. */
-static const packed_width *width_of(const llmk_context *ctx, const linear_problem *p, uint64_t n)
+/* Rows of x in a tile: as asked, or what is estimated to end first. In a trial, whose problems are
+ * small, every width has its turn. */
+static const packed_width *width_of(const llmk_launch *launch, const linear_problem *p, uint64_t n)
 {
+    const llmk_context *ctx = launch->ctx;
     static const packed_width widths[] = {{"linear_wgmma_packed_32", 32, 81, 92},
                                           {"linear_wgmma_packed_64", 64, 92, 104},
                                           {"linear_wgmma_packed_128", 128, 128, 128},
@@ -203,6 +215,8 @@ static const packed_width *width_of(const llmk_context *ctx, const linear_proble
     uint64_t least = UINT64_MAX;
     for (size_t i = 0; i < LLMK_COUNT(widths) - no_256; i++) {
         const packed_width *w = &widths[i];
+        if (launch->config && launch->config->value[0] == w->rows)
+            return w;
         const uint64_t rows = (p->x.nrows + w->rows - 1) / w->rows;
         const uint64_t tiles = rows * ((n + PACKED_TILE_N - 1) / PACKED_TILE_N);
         const uint64_t time =
@@ -226,7 +240,7 @@ llmk_status llmk_linear_nv90_packed_launch(llmk_launch *launch, const void *prob
               w->groups > 1 ? " -DGROUPED=1" : " -DGROUPED=0", NULL);
     for (size_t i = 0; i < w->segment_count; i++) {
         const llmk_segment *segment = &w->segments[i];
-        const packed_width *width = width_of(launch->ctx, p, segment->rows);
+        const packed_width *width = width_of(launch, p, segment->rows);
         const uint64_t tiles = (p->x.nrows + width->rows - 1) / width->rows *
                                ((segment->rows + PACKED_TILE_N - 1) / PACKED_TILE_N);
         const linear_recipe r = {.file = PACKED_NAME,

@@ -13,6 +13,8 @@
 static bool fits(const llmk_context *ctx, const linear_problem *p, uint32_t bytes, llmk_reason *why)
 {
     const llmk_weights *w = p->weights;
+    if (!llmk_linear_is_plain(p, why))
+        return false;
     if (!(LLMK_LAYOUT_BIT(w->layout) & LLMK_LAYOUTS_NV))
         return llmk_no(why, "does not read the layout %s", llmk_layout_name(w->layout));
     if (p->x.dtype != LLMK_F16 && p->x.dtype != LLMK_BF16)
@@ -37,12 +39,17 @@ bool llmk_linear_emulated_nv_packed_supports(llmk_context *ctx, const void *prob
     return fits(ctx, problem, LOCAL_BYTES + SCRATCH, why);
 }
 
+bool llmk_linear_packed_is_short(const llmk_weights *w)
+{
+    return (w->groups > 1 && w->group_size % 64 != 0) || w->scale_kind == LLMK_SCALE_F16_MIN;
+}
+
 static llmk_status launch_packed(llmk_launch *launch, const linear_problem *p, const char *unit)
 {
     const llmk_weights *w = p->weights;
-    const bool short_groups =
-        (w->groups > 1 && w->group_size % 64 != 0) || w->scale_kind == LLMK_SCALE_F16_MIN;
-    const bool few = short_groups || p->x.nrows <= 32;
+    const bool short_groups = llmk_linear_packed_is_short(w);
+    const bool few =
+        launch->config ? launch->config->value[0] == 32 : short_groups || p->x.nrows <= 32;
     char defines[96];
     llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype),
               llmk_layout_is_u4(w->layout) ? " -DW=u4_nv" : " -DW=s8_nv",

@@ -328,10 +328,9 @@ uint64_t llmk_linear_trial_depth(const llmk_weights *like)
 }
 
 llmk_status llmk_linear_trial_weights(llmk_trial *t, const llmk_weights *like, uint64_t experts,
-                                      uint64_t n, double **w, llmk_weights **out)
+                                      uint64_t n, uint64_t k, double **w, llmk_weights **out)
 {
     const recipe r = recipe_of(like);
-    const uint64_t k = llmk_linear_trial_depth(like);
     *w = llmk_trial_doubles(t, experts * n * k);
     if (!*w)
         return t->status;
@@ -339,4 +338,20 @@ llmk_status llmk_linear_trial_weights(llmk_trial *t, const llmk_weights *like, u
                            : r.layouts == LLMK_CLASS_NV               ? 32
                                                                       : 24;
     return make_weights(t, &r, experts, n, k, group, *w, out);
+}
+
+llmk_status llmk_linear_trial_matrix(llmk_trial *t, const llmk_weights *like, uint64_t n, bool odd,
+                                     bool grouped, double **w, llmk_weights **out)
+{
+    const recipe r = recipe_of(like);
+    const uint64_t k = r.block == 256 ? 512 : r.block == 32 ? 160 : odd ? 133 : 136;
+    const bool groups = r.format == LLMK_FORMAT_COMPRESSED_TENSORS && (grouped || r.order);
+    *w = llmk_trial_doubles(t, n * k);
+    if (!*w)
+        return t->status;
+    return make_weights(t, &r, 1, n, k,
+                        !groups                      ? 0
+                        : r.layouts == LLMK_CLASS_NV ? 32
+                                                     : 24,
+                        *w, out);
 }

@@ -15,11 +15,16 @@ llmk_status llmk_linear_self_test(llmk_trial *t, llmk_dtype x, const llmk_weight
 llmk_status llmk_linear_self_test_wide(llmk_trial *t, llmk_dtype x, const llmk_weights *like,
                                        llmk_dtype y);
 
-/* K of the next. */
+/* A K for the next, with several groups. */
 uint64_t llmk_linear_trial_depth(const llmk_weights *like);
-/* Experts [experts, n, K] that look to kernels as `like` does, with several groups along K; their
- * values, which live as long as the trial, in *w. */
+/* Experts [experts, n, k] that look to kernels as `like` does; their values, which live as long as
+ * the trial, in *w. */
 llmk_status llmk_linear_trial_weights(llmk_trial *t, const llmk_weights *like, uint64_t experts,
-                                      uint64_t n, double **w, llmk_weights **out);
+                                      uint64_t n, uint64_t k, double **w, llmk_weights **out);
+
+/* One matrix [n, K] that looks to kernels as `like` does. odd: K is no multiple of 8, where the
+ * format can; grouped: several groups along K, where it has such. */
+llmk_status llmk_linear_trial_matrix(llmk_trial *t, const llmk_weights *like, uint64_t n, bool odd,
+                                     bool grouped, double **w, llmk_weights **out);
 
 #endif

@@ -23,19 +23,41 @@ static const shape fine = {" -DTILES=2 -DWARPS=4", 4, 32, 4 * 8 * 36 * 4};
 static const shape large = {" -DTILES=2 -DWARPS=8", 8, 32, 8 * 8 * 36 * 4};
 static const shape small = {" -DTILES=1 -DWARPS=16", 16, 16, 16 * 8 * 36 * 4};
 
+/* Of a gated pair a work-group takes a block of either. */
+static const shape fine_gated = {" -DTILES=2 -DWARPS=4", 4, 16, 4 * 8 * 36 * 4};
+static const shape large_gated = {" -DTILES=2 -DWARPS=8", 8, 16, 8 * 8 * 36 * 4};
+static const shape small_gated = {" -DTILES=2 -DWARPS=16", 16, 16, 16 * 8 * 36 * 4};
+
+uint32_t llmk_linear_span(const llmk_weights *w)
+{
+    if (w->scale_kind == LLMK_SCALE_F16_MIN)
+        return 1;
+    if (w->groups == 1)
+        return 0;
+    uint32_t span = w->layout == LLMK_LAYOUT_U4_NV ? 4 : 2;
+    while (span > 1 && w->group_size % (32 * span) != 0)
+        span /= 2;
+    return span;
+}
+
 /* Where there are few work-groups for a compute unit, smaller ones with more warps. Depends on the
  * weights, the device and whether there are more than eight rows of x, so that up to eight give the
- * same bits whatever their neighbours, and so do nine to sixteen. */
+ * same bits whatever their neighbours, and so do nine to sixteen. Sixteen warps have too few
+ * registers for a gated pair with several scales a step, of 128 weights of 4 bits or 64 of 8. */
 static const shape *shape_of(const llmk_context *ctx, const linear_problem *p)
 {
     const llmk_weights *w = p->weights;
-    const uint64_t groups = (w->n + 31) / 32, units = ctx->caps.compute_units;
-    if (ctx->is_trial) /* of few rows of W: either has its turn */
-        return w->groups == 1 ? &large : &small;
-    if (groups < 2 * units)
-        return &small;
-    const bool many = w->layout == LLMK_LAYOUT_U4_NV && (p->x.nrows > 8 || groups >= 5 * units);
-    return many ? &fine : &large;
+    const uint64_t rows = p->gate ? 2 * p->gate->outputs : w->n;
+    const uint64_t groups = (rows + 31) / 32, units = ctx->caps.compute_units;
+    const bool few = ctx->is_trial ? w->groups > 1 /* either has its turn */ : groups < 2 * units;
+    const bool many =
+        !ctx->is_trial && w->layout == LLMK_LAYOUT_U4_NV && (p->x.nrows > 8 || groups >= 5 * units);
+    const uint32_t span = llmk_linear_span(w), step = w->layout == LLMK_LAYOUT_U4_NV ? 4 : 2;
+    if (few && !(p->gate && span != 0 && span < step))
+        return p->gate ? &small_gated : &small;
+    if (many)
+        return p->gate ? &fine_gated : &fine;
+    return p->gate ? &large_gated : &large;
 }
 
 static const shape large_rows = {" -DWARPS=8", 8, 32, 8 * 8 * 36 * 4};
@@ -64,13 +86,26 @@ static bool fits(const llmk_context *ctx, const linear_problem *p, const shape *
     return true;
 }
 
+/* Blocks of up begin where those of the gate do. */
+static bool fits_gate(const linear_problem *p, llmk_reason *why)
+{
+    const linear_gate *g = p->gate;
+    if (!g)
+        return true;
+    if (g->step != 1 || g->up_first % p->weights->block != 0)
+        return llmk_no(why, "gate and up share blocks of %u rows", p->weights->block);
+    return true;
+}
+
 static bool reads_codes(const linear_problem *p, llmk_reason *why)
 {
+    if (!llmk_linear_is_plain(p, why))
+        return false;
     if (!(LLMK_LAYOUT_BIT(p->weights->layout) & LLMK_LAYOUTS_NV))
         return llmk_no(why, "does not read the layout %s", llmk_layout_name(p->weights->layout));
     if (p->x.dtype != LLMK_F16 && p->x.dtype != LLMK_BF16)
         return llmk_no(why, "x is %s: for f16 and bf16", llmk_dtype_name(p->x.dtype));
-    return true;
+    return fits_gate(p, why);
 }
 
 bool llmk_linear_nv_stream_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
@@ -90,7 +125,8 @@ bool llmk_linear_nv_rows_supports(llmk_context *ctx, const void *problem, llmk_r
 bool llmk_linear_emulated_nv_stream_supports(llmk_context *ctx, const void *problem,
                                              llmk_reason *why)
 {
-    if (!ctx->is_trial && !llmk_variant_is_forced(ctx, "linear", "emulated-nv-stream"))
+    const char *op = ((const linear_problem *)problem)->gate ? "gated_linear" : "linear";
+    if (!ctx->is_trial && !llmk_variant_is_forced(ctx, op, "emulated-nv-stream"))
         return llmk_no(why, "emulates a matrix unit: for tests, only where forced");
     return reads_codes(problem, why) && fits(ctx, problem, &fine, 4 * EMULATOR_BYTES, why);
 }
@@ -101,18 +137,6 @@ bool llmk_linear_emulated_nv_rows_supports(llmk_context *ctx, const void *proble
         return llmk_no(why, "emulates a matrix unit: for tests, only where forced");
     return llmk_linear_is_half(problem, why) &&
            fits(ctx, problem, &large_rows, 8 * EMULATOR_BYTES, why);
-}
-
-uint32_t llmk_linear_span(const llmk_weights *w)
-{
-    if (w->scale_kind == LLMK_SCALE_F16_MIN)
-        return 1;
-    if (w->groups == 1)
-        return 0;
-    uint32_t span = w->layout == LLMK_LAYOUT_U4_NV ? 4 : 2;
-    while (span > 1 && w->group_size % (32 * span) != 0)
-        span /= 2;
-    return span;
 }
 
 bool llmk_linear_gathers(const llmk_weights *w, const llmk_view *x, uint32_t step)
@@ -135,7 +159,8 @@ static llmk_status launch_stream(llmk_launch *launch, const linear_problem *p, c
     char defines[96];
     llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype),
               w->layout == LLMK_LAYOUT_U4_NV ? " -DW=u4_nv" : " -DW=s8_nv", s->defines,
-              " -DSPAN=", llmk_digits(llmk_linear_span(w)), " -DFRAGMENT_MMA", unit, NULL);
+              " -DSPAN=", llmk_digits(llmk_linear_span(w)), p->gate ? " -DGATED" : "",
+              " -DFRAGMENT_MMA", unit, NULL);
     const linear_recipe r = {.file = "linear/linear_stream.cl",
                              .defines = defines,
                              .kernel = kernels[eight][gathered ? 3
@@ -150,12 +175,16 @@ static llmk_status launch_stream(llmk_launch *launch, const linear_problem *p, c
 llmk_status llmk_linear_nv_stream_launch(llmk_launch *launch, const void *problem)
 {
     const linear_problem *p = problem;
-    return launch_stream(launch, p, shape_of(launch->ctx, p), "");
+    static const shape *const shapes[] = {&fine, &large, &small}; /* of configurations */
+    return launch_stream(
+        launch, p, launch->config ? shapes[launch->config->value[0]] : shape_of(launch->ctx, p),
+        "");
 }
 
 llmk_status llmk_linear_emulated_nv_stream_launch(llmk_launch *launch, const void *problem)
 {
-    return launch_stream(launch, problem, &fine, " -DFRAGMENT_EMULATED");
+    const bool gated = ((const linear_problem *)problem)->gate != NULL;
+    return launch_stream(launch, problem, gated ? &fine_gated : &fine, " -DFRAGMENT_EMULATED");
 }
 
 static llmk_status launch_rows(llmk_launch *launch, const linear_problem *p, const shape *s,

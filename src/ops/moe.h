@@ -69,6 +69,9 @@ typedef struct moe_dispatch {
 /* The arguments of DISPATCH_PARAMETERS. */
 void llmk_moe_arg_dispatch(llmk_kernel *k, const moe_dispatch *d);
 llmk_status llmk_moe_launch_dispatch(llmk_launch *launch, const moe_dispatch *d, bool ref);
+/* Row r of `rows` is row source[r] / k of x, or zeros where source[r] < 0. */
+llmk_status llmk_moe_launch_gather(llmk_launch *launch, const llmk_view *x, const llmk_view *source,
+                                   uint32_t k, const llmk_view *rows, bool ref);
 
 typedef struct moe_combine {
     llmk_view x, inverse, weights, residual, y;

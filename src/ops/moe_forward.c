@@ -1,11 +1,13 @@
 /* moe_forward.c - a whole mixture-of-experts layer: routing, dispatch, experts, combine. */
 #include "ops/elementwise.h"
+#include "ops/gated.h"
 #include "ops/linear.h"
 #include "ops/linear_selftest.h"
 #include "ops/moe_plan.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 typedef struct problem {
     const llmk_moe_plan *plan;
@@ -148,6 +150,7 @@ static void problems_of(const problem *p, const moe_dispatch *dispatch, grouped_
         .rows = pairs,
         .fan = plan->k,
         .gate = &plan->gated,
+        .gathered = plan->gathered,
     };
     out[0] = g;
     g.x = g.y;
@@ -209,7 +212,9 @@ static llmk_status launch(llmk_launch *l, const grouped_products *products, cons
 {
     const llmk_moe_plan *plan = p->plan;
     const uint64_t tokens = p->x.nrows;
-    const moe_steps steps = llmk_moe_steps(plan, tokens, p->ids.present, products);
+    moe_steps steps = llmk_moe_steps(plan, tokens, p->ids.present, products);
+    if (l->config)
+        steps.height = l->config->value[0];
     const moe_dispatch dispatch = dispatch_of(p, &steps);
     const llmk_view weights =
         p->ids.present ? p->weights : llmk_moe_view(plan->weights, LLMK_F32, tokens, plan->k);
@@ -278,26 +283,59 @@ static bool supports(llmk_context *ctx, const grouped_products *products, const 
 LLMK_GROUPED_VARIANTS(FUNCTIONS)
 static const llmk_variant variants[] = {LLMK_GROUPED_VARIANTS(ROW)};
 
+const grouped_products *llmk_moe_products(const llmk_moe_plan *plan, uint64_t tokens)
+{
+#define PRODUCTS(name, id) &llmk_grouped_##id,
+    static const grouped_products *const all[] = {LLMK_GROUPED_VARIANTS(PRODUCTS)};
+    const problem p = {.plan = plan,
+                       .x = llmk_moe_view(NULL, plan->x_dtype, tokens, plan->hidden),
+                       .y = llmk_moe_view(NULL, plan->x_dtype, tokens, plan->hidden)};
+    llmk_reason why;
+    for (size_t i = 0; i < LLMK_COUNT(all); i++)
+        if (llmk_variant_is_forced(plan->ctx, "moe_forward", variants[i].name))
+            return all[i];
+    for (size_t i = 0; i < LLMK_COUNT(all); i++)
+        if (variants[i].supports(plan->ctx, &p, &why))
+            return all[i];
+    return &llmk_grouped_ref;
+}
+
+static const llmk_config configs[] = {
+    {"portable", "height-4", {LLMK_GROUPED_FEW}, 0, 0},
+    {"portable", "height-64", {64}, 0, 0},
+};
+
+static bool config_fits(const llmk_context *ctx, const void *problem_, const llmk_config *config,
+                        llmk_reason *why)
+{
+    const problem *p = problem_;
+    (void)ctx;
+    return config->value[0] == LLMK_GROUPED_FEW || p->x.nrows > LLMK_GROUPED_FEW_TOKENS ||
+           llmk_no(why, "calls of up to %u tokens have tiles of %u rows", LLMK_GROUPED_FEW_TOKENS,
+                   LLMK_GROUPED_FEW);
+}
+
+static const char *const size_names[] = {"t", "experts", "h", "f", NULL};
+
+static bool sizes_of(const void *problem_, uint64_t sizes[LLMK_TUNING_SIZES])
+{
+    const problem *p = problem_;
+    sizes[0] = p->x.nrows;
+    sizes[1] = p->plan->held;
+    sizes[2] = p->plan->hidden;
+    sizes[3] = p->plan->gated.outputs;
+    return true;
+}
+
 /* ---- Self-test ---- */
 
 enum { EXPERTS = 4, CHOSEN = 2, FEW = 5, MANY = 40 };
+/* Of the kernels on wgmma, whose tiles are 128 rows x 256 x 64. */
+enum { EVEN_HIDDEN = 160, EVEN_OUTPUTS = 96, EVEN_MANY = 200, EVEN_MOST = 600 };
 
 static double activated(const grouped_gate *g, double gate, double up)
 {
-    const double limit = (double)g->limit;
-    switch (g->activation) {
-    case LLMK_GELU_ERF:
-        return gate / 2 * erfc(-gate / sqrt(2)) * up;
-    case LLMK_GELU_TANH:
-        return gate / 2 * (1 + tanh(0.79788456080286536 * (gate + 0.044715 * pow(gate, 3)))) * up;
-    case LLMK_RELU2:
-        return gate > 0 ? gate * gate * up : 0;
-    case LLMK_SWIGLU_CLAMPED:
-        gate = fmin(gate, limit);
-        return gate / (1 + exp(-(double)g->alpha * gate)) * (fmax(-limit, fmin(up, limit)) + 1);
-    default:
-        return gate / (1 + exp(-gate)) * up;
-    }
+    return llmk_gated_host(g->activation, (double)g->limit, (double)g->alpha, gate, up);
 }
 
 typedef struct layer {
@@ -385,15 +423,19 @@ static llmk_status self_test(llmk_trial *t, const void *problem_)
     llmk_moe_plan *plan = NULL;
     double *wg = NULL, *wu = NULL, *wd = NULL;
     const float *router = NULL;
-    const uint64_t hidden = llmk_linear_trial_depth(like->gate_weights);
-    const uint64_t outputs = llmk_linear_trial_depth(like->down_weights);
+    const bool even = !strcmp(t->variant->name, "nv90");
+    const uint64_t hidden = even ? EVEN_HIDDEN : llmk_linear_trial_depth(like->gate_weights);
+    const uint64_t outputs = even ? EVEN_OUTPUTS : llmk_linear_trial_depth(like->down_weights);
+    const uint64_t many = even ? EVEN_MANY : MANY, most = even ? EVEN_MOST : MANY;
     llmk_moe_desc d = LLMK_INIT(llmk_moe_desc);
-    llmk_status status = llmk_linear_trial_weights(t, like->gate_weights, EXPERTS,
-                                                   split ? outputs : 2 * outputs, &wg, &gate);
+    llmk_status status = llmk_linear_trial_weights(
+        t, like->gate_weights, EXPERTS, split ? outputs : 2 * outputs, hidden, &wg, &gate);
     if (status == LLMK_OK && split)
-        status = llmk_linear_trial_weights(t, like->gate_weights, EXPERTS, outputs, &wu, &up);
+        status =
+            llmk_linear_trial_weights(t, like->gate_weights, EXPERTS, outputs, hidden, &wu, &up);
     if (status == LLMK_OK)
-        status = llmk_linear_trial_weights(t, like->down_weights, EXPERTS, hidden, &wd, &down);
+        status =
+            llmk_linear_trial_weights(t, like->down_weights, EXPERTS, hidden, outputs, &wd, &down);
     if (status == LLMK_OK) {
         const bool clamped = like->gated.activation == LLMK_SWIGLU_CLAMPED;
         d.x_dtype = like->x_dtype;
@@ -413,12 +455,14 @@ static llmk_status self_test(llmk_trial *t, const void *problem_)
         status = t->status;
     }
     if (status == LLMK_OK)
-        status = llmk_moe_plan_create(t->ctx, &d, MANY, &plan);
+        status = llmk_moe_plan_create(t->ctx, &d, most, &plan);
     const layer l = {wg, wu, wd, hidden, outputs};
     if (status == LLMK_OK)
         status = try_tokens(t, plan, &l, router, p->y.dtype, FEW);
     if (status == LLMK_OK)
-        status = try_tokens(t, plan, &l, router, p->y.dtype, MANY);
+        status = try_tokens(t, plan, &l, router, p->y.dtype, many);
+    if (status == LLMK_OK && most > many)
+        status = try_tokens(t, plan, &l, router, p->y.dtype, most);
     llmk_moe_plan_free(plan);
     llmk_weights_free(gate);
     llmk_weights_free(up);
@@ -436,6 +480,11 @@ const llmk_operator llmk_operator_moe_forward = {
     .variant_count = LLMK_COUNT(variants),
     .key = key,
     .self_test = self_test,
+    .size_names = size_names,
+    .sizes = sizes_of,
+    .configs = configs,
+    .config_count = LLMK_COUNT(configs),
+    .config_fits = config_fits,
     .workspace = workspace,
 };
 _Static_assert(sizeof(problem) <= LLMK_PROBLEM_SIZE, "raise LLMK_PROBLEM_SIZE");

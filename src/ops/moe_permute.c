@@ -99,29 +99,36 @@ llmk_status llmk_moe_launch_dispatch(llmk_launch *launch, const moe_dispatch *d,
                                (size_t[]){ref ? 1 : ITEMS, 1, 1});
 }
 
-static llmk_status launch_gather(llmk_launch *launch, const permute_problem *p, bool ref)
+llmk_status llmk_moe_launch_gather(llmk_launch *launch, const llmk_view *x, const llmk_view *source,
+                                   uint32_t k, const llmk_view *rows, bool ref)
 {
-    if (p->rows.count == 0)
+    if (rows->count == 0)
         return LLMK_OK;
     char defines[16];
-    llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype), NULL);
-    llmk_kernel k = llmk_kernel_open(
+    llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(x->dtype), NULL);
+    llmk_kernel kernel = llmk_kernel_open(
         launch, ref ? "moe_permute/moe_permute_ref.cl" : "moe_permute/moe_gather_portable.cl",
         ref ? "" : defines, ref ? "moe_gather_ref" : "moe_gather");
-    llmk_arg_view(&k, &p->x);
+    llmk_arg_view(&kernel, x);
     if (ref)
-        llmk_arg_u32(&k, p->x.dtype);
-    llmk_arg_view(&k, &p->dispatch.source);
-    llmk_arg_u32(&k, (uint32_t)p->dispatch.ids.ncols);
-    llmk_arg_view(&k, &p->rows);
-    llmk_arg_u64(&k, p->rows.nrows);
-    llmk_arg_u64(&k, p->rows.ncols);
+        llmk_arg_u32(&kernel, x->dtype);
+    llmk_arg_view(&kernel, source);
+    llmk_arg_u32(&kernel, k);
+    llmk_arg_view(&kernel, rows);
+    llmk_arg_u64(&kernel, rows->nrows);
+    llmk_arg_u64(&kernel, rows->ncols);
     if (!ref)
-        llmk_arg_u32(&k, p->x.align >= 16 && p->rows.align >= 16);
-    const llmk_grid grid =
-        ref ? llmk_element_grid(p->rows.nrows, p->rows.ncols)
-            : llmk_tile_grid(&launch->ctx->caps, p->rows.nrows, p->rows.ncols, 1);
-    return llmk_kernel_enqueue(&k, grid.groups, grid.local);
+        llmk_arg_u32(&kernel, x->align >= 16 && rows->align >= 16);
+    const llmk_grid grid = ref ? llmk_element_grid(rows->nrows, rows->ncols)
+                               : llmk_tile_grid(&launch->ctx->caps, rows->nrows, rows->ncols, 1, 0);
+    return llmk_kernel_enqueue(&kernel, grid.groups, grid.local);
+}
+
+static llmk_status launch(llmk_launch *launch, const permute_problem *p, bool ref)
+{
+    const moe_dispatch *d = &p->dispatch;
+    LLMK_TRY(llmk_moe_launch_dispatch(launch, d, ref));
+    return llmk_moe_launch_gather(launch, &p->x, &d->source, (uint32_t)d->ids.ncols, &p->rows, ref);
 }
 
 static bool portable_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
@@ -133,11 +140,9 @@ static bool portable_supports(llmk_context *ctx, const void *problem, llmk_reaso
                           why);
 }
 
-static llmk_status portable_launch(llmk_launch *launch, const void *problem)
+static llmk_status portable_launch(llmk_launch *l, const void *problem)
 {
-    const permute_problem *p = problem;
-    LLMK_TRY(llmk_moe_launch_dispatch(launch, &p->dispatch, false));
-    return launch_gather(launch, p, false);
+    return launch(l, problem, false);
 }
 
 static bool ref_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
@@ -146,11 +151,9 @@ static bool ref_supports(llmk_context *ctx, const void *problem, llmk_reason *wh
     return true;
 }
 
-static llmk_status ref_launch(llmk_launch *launch, const void *problem)
+static llmk_status ref_launch(llmk_launch *l, const void *problem)
 {
-    const permute_problem *p = problem;
-    LLMK_TRY(llmk_moe_launch_dispatch(launch, &p->dispatch, true));
-    return launch_gather(launch, p, true);
+    return launch(l, problem, true);
 }
 
 static const llmk_variant variants[] = {

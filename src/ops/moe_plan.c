@@ -1,12 +1,12 @@
 /* moe_plan.c - mixture-of-experts layers made ready: the description checked, scratch allocated. */
 #include "ops/moe_plan.h"
 
+#include "ops/gated.h"
+#include "ops/linear.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
-
-#define DEFAULT_LIMIT 7.0f
-#define DEFAULT_ALPHA 1.702f
 
 /* ---- Weights ---- */
 
@@ -34,18 +34,9 @@ static void check_pair(llmk_checker *c, const char *name, const llmk_weights *a,
 {
     if (c->status != LLMK_OK || !a || !b)
         return;
-    llmk_check_that(c,
-                    a->layout == b->layout && a->scale_kind == b->scale_kind &&
-                        a->zero == b->zero && a->has_zeros == b->has_zeros &&
-                        a->group_size == b->group_size && a->groups == b->groups &&
-                        a->segment_count == b->segment_count,
-                    LLMK_UNSUPPORTED,
-                    "%s have another format, other groups or other buffers than the gate's", name);
-    llmk_check_that(c, a->order_hash == b->order_hash, LLMK_UNSUPPORTED,
-                    "%s have another g_idx than the gate's: make one packed object of both", name);
-    for (size_t i = 0; c->status == LLMK_OK && i < a->segment_count; i++)
-        llmk_check_that(c, a->segments[i].rows == b->segments[i].rows, LLMK_UNSUPPORTED,
-                        "%s are cut into other buffers than the gate's", name);
+    llmk_reason why = {""};
+    llmk_check_that(c, llmk_linear_goes_with(a, b, &why), LLMK_UNSUPPORTED, "%s have %s", name,
+                    why.text);
 }
 
 /* The gate's half of a bias [E, 2F], or up's. */
@@ -84,31 +75,19 @@ static void check_gated(llmk_checker *c, const char *gate_name, const llmk_weigh
                                       : d->layout == LLMK_GATE_INTERLEAVED ? 1
                                                                            : (uint32_t)outputs,
                           .activation = d->activation,
-                          .limit = d->limit > 0 ? d->limit : DEFAULT_LIMIT,
-                          .alpha = d->alpha > 0 ? d->alpha : DEFAULT_ALPHA};
+                          .limit = llmk_gated_limit(d->limit),
+                          .alpha = llmk_gated_alpha(d->alpha)};
 }
 
 /* ---- The description ---- */
 
 static void check_options(llmk_checker *c, const llmk_moe_desc *d)
 {
-    const bool clamped = d->activation == LLMK_SWIGLU_CLAMPED;
     llmk_check_that(c, d->x_dtype >= LLMK_F32 && d->x_dtype <= LLMK_BF16, LLMK_INVALID_DTYPE,
                     "x_dtype is %s; expected f32, f16 or bf16", llmk_dtype_name(d->x_dtype));
     llmk_check_that(c, (unsigned)d->inner <= LLMK_BF16, LLMK_INVALID_DTYPE,
                     "inner is %s; expected 0, f32, f16 or bf16", llmk_dtype_name(d->inner));
-    llmk_check_that(c, d->activation >= LLMK_SILU && d->activation <= LLMK_SWIGLU_CLAMPED,
-                    LLMK_INVALID_ARGUMENT, "activation is %d; expected %d to %d",
-                    (int)d->activation, LLMK_SILU, LLMK_SWIGLU_CLAMPED);
-    llmk_check_that(c, (unsigned)d->layout <= LLMK_GATE_INTERLEAVED, LLMK_INVALID_ARGUMENT,
-                    "layout is %d; expected 0 to %d", (int)d->layout, LLMK_GATE_INTERLEAVED);
-    llmk_check_that(c, clamped || (d->limit == 0 && d->alpha == 0), LLMK_INVALID_ARGUMENT,
-                    "limit is %g and alpha %g; expected 0 except with LLMK_SWIGLU_CLAMPED",
-                    (double)d->limit, (double)d->alpha);
-    llmk_check_that(c, d->limit >= 0 && isfinite(d->limit), LLMK_INVALID_ARGUMENT,
-                    "limit is %g; expected a finite number > 0, or 0", (double)d->limit);
-    llmk_check_that(c, d->alpha >= 0 && isfinite(d->alpha), LLMK_INVALID_ARGUMENT,
-                    "alpha is %g; expected a finite number > 0, or 0", (double)d->alpha);
+    llmk_check_gated(c, d->activation, d->layout, d->limit, d->alpha);
 }
 
 static void check_router(llmk_checker *c, const llmk_moe_desc *d, llmk_moe_plan *p)
@@ -266,6 +245,8 @@ static llmk_status allocate_all(llmk_moe_plan *p)
                       &p->sort));
     LLMK_TRY(allocate(p, "h", pairs, p->gated.outputs, inner, &p->hidden_rows));
     LLMK_TRY(allocate(p, "the experts' outputs", pairs, p->hidden, 4, &p->rows));
+    if (llmk_grouped_may_gather(p->ctx, p->gate_weights, p->x_dtype))
+        LLMK_TRY(allocate(p, "the experts' rows of x", pairs, p->hidden, 2, &p->gathered));
     if (p->has_shared) {
         LLMK_TRY(
             allocate(p, "the shared h", tokens, p->shared_gated.outputs, inner, &p->shared_hidden));
@@ -331,7 +312,8 @@ moe_steps llmk_moe_steps(const llmk_moe_plan *p, uint64_t tokens, bool given,
     s.combine = products->combine && few && down == 1;
     /* Logits, choice and dispatch. */
     s.kernels = given ? 1 : s.select_dispatch ? 2 : 3;
-    s.kernels += (uint32_t)p->gate_weights->segment_count + (s.combine ? 1 : down + 1);
+    s.kernels +=
+        products->gathers + (uint32_t)p->gate_weights->segment_count + (s.combine ? 1 : down + 1);
     if (p->has_shared)
         s.kernels += p->shared_router.present ? 3 : 2;
     return s;
@@ -341,8 +323,5 @@ uint32_t llmk_moe_plan_kernels(const llmk_moe_plan *plan, uint64_t tokens)
 {
     if (!plan || tokens == 0)
         return 0;
-    const bool ref = llmk_variant_is_forced(plan->ctx, "moe_forward", "ref");
-    return llmk_moe_steps(plan, tokens, !plan->routes,
-                          ref ? &llmk_grouped_ref : &llmk_grouped_portable)
-        .kernels;
+    return llmk_moe_steps(plan, tokens, !plan->routes, llmk_moe_products(plan, tokens)).kernels;
 }

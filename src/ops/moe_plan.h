@@ -27,10 +27,14 @@ struct llmk_moe_plan {
 
     /* Scratch. sort: a schedule, then source and inverse, max_tokens * k each. */
     cl_mem logits, ids, weights, sort, hidden_rows, rows, shared_hidden, shared_rows, shared_logit;
+    cl_mem gathered;     /* x's rows in the order of the groups; NULL where no variant wants them */
     llmk_workspace *use; /* of no bytes: who is using the plan */
     cl_mem buffers[MOE_PLAN_BUFFERS];
     size_t buffer_count;
 };
+
+/* The products of the variant that a call takes whose tensors are contiguous (moe_forward.c). */
+const grouped_products *llmk_moe_products(const llmk_moe_plan *plan, uint64_t tokens);
 
 /* What a call does, and in how many kernels. */
 typedef struct moe_steps {

@@ -208,9 +208,10 @@ llmk_status llmk_moe_launch_select_ref(llmk_launch *launch, const moe_route_prob
                                (size_t[]){local, 1, 1});
 }
 
-/* cl/moe_route/moe_route_portable.cl */
+/* cl/moe_route/moe_logits_portable.cl, moe_route_portable.cl */
 #define PORTABLE_FILE  "moe_route/moe_route_portable.cl"
 #define LOGITS_ITEMS   128u
+#define LOGITS_TEAMS   4u
 #define LOGITS_TOKENS  4u
 #define LOGITS_EXPERTS 4u /* of a team */
 #define SELECT_LANES   32u
@@ -224,25 +225,33 @@ llmk_status llmk_moe_launch_logits(llmk_launch *launch, const llmk_view *x, cons
 {
     if (ref)
         return launch_logits_ref(launch, x, gate, router_bias, logits);
+    char defines[32];
+    llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(x->dtype),
+              " -DG=", llmk_dtype_name(gate->dtype), NULL);
     const uint64_t step = (uint64_t)MAX_ROW_GROUPS * LOGITS_TOKENS;
-    const uint32_t team = x->nrows <= FEW_TOKENS ? LOGITS_ITEMS : 32;
-    const uint64_t experts = LOGITS_ITEMS / team * LOGITS_EXPERTS;
+    /* Teams that share K, where there is less to do than teams. */
+    const uint64_t n = gate->nrows;
+    const uint32_t ways = x->nrows <= FEW_TOKENS || n <= LOGITS_EXPERTS ? LOGITS_TEAMS
+                          : n <= LOGITS_EXPERTS * 2                     ? 2
+                                                                        : 1;
+    const uint64_t experts = LOGITS_TEAMS / ways * LOGITS_EXPERTS;
     for (uint64_t first = 0; first < x->nrows; first += step) {
         const uint64_t end = x->nrows - first < step ? x->nrows : first + step;
-        llmk_kernel k = llmk_kernel_open(launch, PORTABLE_FILE, "", "moe_logits");
-        arg_vector(&k, x);
-        arg_vector(&k, gate);
+        llmk_kernel k =
+            llmk_kernel_open(launch, "moe_route/moe_logits_portable.cl", defines, "moe_logits");
+        llmk_arg_view(&k, x);
+        llmk_arg_view(&k, gate);
         arg_vector(&k, router_bias);
         llmk_arg_view(&k, logits);
         llmk_arg_u64(&k, first);
         llmk_arg_u64(&k, end);
-        llmk_arg_u64(&k, x->ncols);
-        llmk_arg_u32(&k, (uint32_t)gate->nrows);
+        llmk_arg_u32(&k, (uint32_t)x->ncols);
+        llmk_arg_u32(&k, (uint32_t)n);
         llmk_arg_u32(&k, x->align >= 16 && gate->align >= 16);
-        llmk_arg_u32(&k, team);
+        llmk_arg_u32(&k, ways);
         LLMK_TRY(llmk_kernel_enqueue(
             &k,
-            (size_t[]){(size_t)((gate->nrows + experts - 1) / experts),
+            (size_t[]){(size_t)((n + experts - 1) / experts),
                        (size_t)((end - first + LOGITS_TOKENS - 1) / LOGITS_TOKENS), 1},
             (size_t[]){LOGITS_ITEMS, 1, 1}));
     }
@@ -325,6 +334,8 @@ static bool portable_supports(llmk_context *ctx, const void *problem, llmk_reaso
     const moe_route_problem *p = problem;
     if (ctx->caps.max_work_group < LOGITS_ITEMS)
         return llmk_no(why, "work-groups of %u items are too large for the device", LOGITS_ITEMS);
+    if (p->x.ncols > INT32_MAX)
+        return llmk_no(why, "rows of x are too long");
     if (select_local_bytes(SELECT_TOKENS, SELECT_LANES, p->experts, p->routing.groups, p->k) >
         ctx->caps.local_bytes)
         return llmk_no(why, "%u experts take more than the device's local memory", p->experts);

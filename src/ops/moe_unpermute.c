@@ -71,7 +71,7 @@ llmk_status llmk_moe_launch_combine(llmk_launch *launch, const moe_combine *p, b
     if (!ref)
         llmk_arg_u32(&k, llmk_aligned_rows((const llmk_view *[]){&p->x, &p->residual, &p->y}, 3));
     const llmk_grid grid = ref ? llmk_element_grid(p->y.nrows, p->y.ncols)
-                               : llmk_tile_grid(&launch->ctx->caps, p->y.nrows, p->y.ncols, 1);
+                               : llmk_tile_grid(&launch->ctx->caps, p->y.nrows, p->y.ncols, 1, 0);
     return llmk_kernel_enqueue(&k, grid.groups, grid.local);
 }
 

@@ -9,6 +9,16 @@
 
 #include "core/core.h"
 #include "core/tensor.h"
+#include "core/tuning.h"
+
+/* A way to run a variant, by name: what a tuned row or LLMK_VARIANT=op:variant@name asks for. It
+ * serves every problem that the variant does, unless the operator's config_fits says otherwise. */
+typedef struct llmk_config {
+    const char *variant, *name;
+    uint32_t value[3]; /* what the variant's launch makes of them */
+    /* What a work-group needs of the device; 0: no more than the variant itself. */
+    uint32_t items, local_bytes;
+} llmk_config;
 
 /* ---- Launching (launch.c) ---- */
 
@@ -18,6 +28,7 @@ typedef struct llmk_launch {
     cl_command_queue queue;
     const llmk_events *events;
     const char *op, *variant;
+    const llmk_config *config; /* NULL: the variant's own rule */
     bool dry; /* llmk_prepare: build everything, enqueue nothing; buffers may be NULL */
     bool in_order;
     bool want_event;
@@ -53,12 +64,6 @@ llmk_status llmk_kernel_enqueue(llmk_kernel *k, const size_t groups[3], const si
 
 /* ---- Variants and selection (select.c) ---- */
 
-typedef struct llmk_reason {
-    char text[248];
-} llmk_reason;
-/* Writes why not, and returns false. */
-bool llmk_no(llmk_reason *why, const char *fmt, ...) LLMK_PRINTF(2, 3);
-
 typedef struct llmk_variant {
     const char *name;
     /* Steps one and two of the selection: vendor, device, features, types, shape. May probe. */
@@ -67,6 +72,12 @@ typedef struct llmk_variant {
     llmk_status (*launch)(llmk_launch *launch, const void *problem);
 } llmk_variant;
 
+/* A variant, and how it is to run; config NULL: as its own rule has it. */
+typedef struct llmk_choice {
+    const llmk_variant *variant;
+    const llmk_config *config;
+} llmk_choice;
+
 /* Whether LLMK_VARIANT or the option of that name forces this one. */
 bool llmk_variant_is_forced(const llmk_context *ctx, const char *op, const char *name);
 
@@ -74,7 +85,7 @@ typedef struct llmk_trial llmk_trial;
 
 llmk_verdicts *llmk_verdicts_new(void);
 void llmk_verdicts_free(llmk_verdicts *verdicts);
-/* That "op:name,..." (may be NULL) names operators and variants that exist. `from`: where it was
+/* That "op:name,..." or "op:name@config,..." (may be NULL) names what exists. `from`: where it was
  * given, for the sentence. */
 llmk_status llmk_check_forced_variants(const char *text, const char *from);
 
@@ -95,24 +106,47 @@ typedef struct llmk_operator {
     llmk_status (*self_test)(llmk_trial *t, const void *problem);
     /* The workspace that the problem uses, or NULL; the member itself may be NULL. */
     llmk_workspace *(*workspace)(const void *problem);
+
+    /* What can be tuned (docs/tuning.md); all may be absent. */
+    const char *const *size_names; /* of what decides how fast a variant is; NULL: nothing is */
+    /* Those sizes; false where the choice is not to depend on them. */
+    bool (*sizes)(const void *problem, uint64_t sizes[LLMK_TUNING_SIZES]);
+    const llmk_config *configs;
+    size_t config_count;
+    bool (*config_fits)(const llmk_context *ctx, const void *problem, const llmk_config *config,
+                        llmk_reason *why);
 } llmk_operator;
 
 #define LLMK_PROBLEM_SIZE 2048
 
 /* The operators by llmk_op; NULL for unknown values. */
 const llmk_operator *llmk_operator_get(llmk_op op);
+const llmk_operator *llmk_operator_named(const char *name); /* or NULL */
+/* The choice "variant" or "variant@config" of an operator; false where it has no such. */
+bool llmk_choice_parse(const llmk_operator *op, const char *text, llmk_choice *choice);
+/* The same text. */
+void llmk_choice_print(const llmk_choice *choice, char *text, size_t size);
+/* Whether the device can run work-groups of the configuration's (NULL: can). */
+bool llmk_config_runs(const llmk_context *ctx, const llmk_config *config, llmk_reason *why);
+/* Forces variants from the next call on; for tools and tests, while no call is made. */
+llmk_status llmk_context_force(llmk_context *ctx, const char *text);
 extern const llmk_operator llmk_operator_rmsnorm, llmk_operator_gated_activation, llmk_operator_add,
     llmk_operator_quantize, llmk_operator_dequantize, llmk_operator_error_report,
     llmk_operator_linear, llmk_operator_moe_route, llmk_operator_moe_permute,
-    llmk_operator_moe_unpermute, llmk_operator_grouped_linear, llmk_operator_moe_forward;
+    llmk_operator_moe_unpermute, llmk_operator_grouped_linear, llmk_operator_moe_forward,
+    llmk_operator_gated_linear;
 
 /* The whole of a public operator function: check, select, launch. */
 llmk_status llmk_operate(const llmk_operator *op, llmk_context *ctx, cl_command_queue queue,
                          const void *args, const llmk_events *events);
 
+/* For operators made of others: selects a variant of `op` for a checked problem, and enqueues its
+ * kernels as part of `launch`. */
+llmk_status llmk_operate_within(llmk_launch *launch, const llmk_operator *op, const void *problem);
+
 /* Runs one variant, without selection, on checked and non-empty problems. */
-llmk_status llmk_launch_variant(const llmk_operator *op, const llmk_variant *variant,
-                                llmk_context *ctx, cl_command_queue queue, const void *problem,
+llmk_status llmk_launch_variant(const llmk_operator *op, llmk_choice choice, llmk_context *ctx,
+                                cl_command_queue queue, const void *problem,
                                 const llmk_events *events, bool dry);
 
 /* ---- Self-tests (trial.c) ---- */
@@ -124,15 +158,16 @@ struct llmk_trial {
     cl_command_queue queue;
     const llmk_operator *op;
     const llmk_variant *variant;
+    const llmk_config *config;
     llmk_status status;
     size_t buffer_count, host_count;
     cl_mem buffers[16];
     void *hosts[64];
 };
 
-/* Runs `op`'s self-test of a variant in a context of its own kind; the status and the error text
+/* Runs `op`'s self-test of a choice in a context of its own kind; the status and the error text
  * say how it went. `*ran` is false where it did not come to that. Hold ctx->trial_lock. */
-llmk_status llmk_trial_of(llmk_context *ctx, const llmk_operator *op, const llmk_variant *variant,
+llmk_status llmk_trial_of(llmk_context *ctx, const llmk_operator *op, llmk_choice choice,
                           const void *problem, bool *ran);
 
 /* A matrix of seeded values uniform in [-scale, scale], rounded to dtype (floats only). `*host`

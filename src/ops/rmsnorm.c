@@ -191,12 +191,14 @@ static llmk_status launch_rows(llmk_launch *launch, const problem *p, const char
 {
     const llmk_caps *caps = &launch->ctx->caps;
     const uint64_t rows = p->x.nrows, cols = p->x.ncols;
-    const config *f = p->config;
+    const llmk_config *tuned = launch->config;
+    const config asked = {tuned ? tuned->value[0] : 0, tuned ? tuned->value[1] : 0};
+    const config *f = tuned ? &asked : p->config;
     size_t local[3];
     choose_local(caps, f, cols, subgroup, local);
     const bool aligned = cols % 8 == 0 && aligned_rows(p);
     const uint64_t held = UINT64_C(8) * f->vecs * local[0];
-    const bool resident = aligned && cols <= held, full = p->full && cols == held;
+    const bool resident = aligned && cols <= held, full = p->full && !tuned && cols == held;
 
     char defines[64];
     llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype),
@@ -279,6 +281,39 @@ static const llmk_variant variants[] = {
     {"ref", supports_ref, launch_ref},
 };
 
+/* VECS x ITEMS. */
+#define ROW_CONFIG(variant, vecs, items)                                                           \
+    {                                                                                              \
+        variant, #vecs "x" #items, {vecs, items}, items, 0                                         \
+    }
+static const llmk_config configs[] = {
+    ROW_CONFIG("nv", 1, 256),       ROW_CONFIG("nv", 1, 512),       ROW_CONFIG("nv", 2, 256),
+    ROW_CONFIG("nv", 2, 512),       ROW_CONFIG("nv", 4, 128),       ROW_CONFIG("nv", 4, 256),
+    ROW_CONFIG("portable", 1, 16),  ROW_CONFIG("portable", 2, 16),  ROW_CONFIG("portable", 4, 8),
+    ROW_CONFIG("portable", 4, 16),  ROW_CONFIG("portable", 4, 32),  ROW_CONFIG("portable", 1, 256),
+    ROW_CONFIG("portable", 2, 256), ROW_CONFIG("portable", 4, 256), ROW_CONFIG("portable", 4, 512),
+};
+
+/* Small work-groups are for CPUs, large ones for others. */
+static bool config_fits(const llmk_context *ctx, const void *problem_, const llmk_config *c,
+                        llmk_reason *why)
+{
+    (void)problem_;
+    const bool small = c->items <= 32;
+    return small == llmk_is_cpu(&ctx->caps) ||
+           llmk_no(why, "work-groups of %u items are for %s", c->items, small ? "CPUs" : "GPUs");
+}
+
+static const char *const size_names[] = {"rows", "h", NULL};
+
+static bool sizes_of(const void *problem_, uint64_t sizes[LLMK_TUNING_SIZES])
+{
+    const problem *p = problem_;
+    sizes[0] = p->x.nrows;
+    sizes[1] = p->x.ncols;
+    return true;
+}
+
 /* ---- Self-test ---- */
 
 static void key(const void *problem_, char *out, size_t size)
@@ -355,6 +390,11 @@ const llmk_operator llmk_operator_rmsnorm = {
     .variant_count = LLMK_COUNT(variants),
     .key = key,
     .self_test = self_test,
+    .size_names = size_names,
+    .sizes = sizes_of,
+    .configs = configs,
+    .config_count = LLMK_COUNT(configs),
+    .config_fits = config_fits,
 };
 
 llmk_status llmk_rmsnorm(llmk_context *ctx, cl_command_queue queue, const llmk_rmsnorm_args *args,

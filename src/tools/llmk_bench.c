@@ -5,6 +5,7 @@
 #include "tools/common/bench_clblast.h"
 #include "tools/common/bench_models.h"
 #include "tools/common/bench_report.h"
+#include "tools/common/bench_roofline.h"
 #include "tools/common/tool.h"
 
 #include <getopt.h>
@@ -36,6 +37,9 @@ static const char usage[] =
     "      --seconds S      timed for about this long, a case (0.5)\n"
     "      --sets N         sets of buffers to rotate over (as many as the caches need)\n"
     "      --json FILE      also write the results as JSON\n"
+    "      --roofline NAME  also write NAME.dat, and with gnuplot NAME.svg and NAME.png: the cases "
+    "as\n"
+    "                       points under the measured roof\n"
     "      --stdin          read a case a line, answer with JSON a line; the device comes first\n"
     "  -l, --list           operators with their fields and variants, and models\n"
     "  -h, --help           this text\n"
@@ -52,6 +56,7 @@ enum {
     SECONDS,
     SETS,
     JSON,
+    ROOFLINE,
     STDIN,
     SABOTAGE,
     VERSION
@@ -69,6 +74,7 @@ static const struct option long_options[] = {
     {"seconds", required_argument, NULL, SECONDS},
     {"sets", required_argument, NULL, SETS},
     {"json", required_argument, NULL, JSON},
+    {"roofline", required_argument, NULL, ROOFLINE},
     {"stdin", no_argument, NULL, STDIN},
     {"list", no_argument, NULL, 'l'},
     {"help", no_argument, NULL, 'h'},
@@ -79,7 +85,7 @@ static const struct option long_options[] = {
 
 typedef struct settings {
     bench_options bench;
-    const char *model, *lists, *json;
+    const char *model, *lists, *json, *roofline;
     uint64_t tokens;
     bool check, from_stdin, list;
 } settings;
@@ -163,6 +169,9 @@ static int read_option(int option, settings *set)
         return 0;
     case JSON:
         set->json = optarg;
+        return 0;
+    case ROOFLINE:
+        set->roofline = optarg;
         return 0;
     case STDIN:
         set->from_stdin = true;
@@ -388,6 +397,14 @@ static int time_jobs(bench_session *s, const job_list *jobs, const settings *set
     }
     if (set->json && !bench_json_write(set->json, s, rows, count, error, sizeof error))
         status = complain("%s", error) - 1;
+    if (set->roofline) {
+        char note[1200];
+        if (!bench_roofline_write(set->roofline, s, rows, count, note, sizeof note, error,
+                                  sizeof error))
+            status = complain("%s", error) - 1;
+        else if (note[0])
+            complain("%s", note);
+    }
     free(rows);
     return status;
 }
@@ -480,8 +497,9 @@ static int run(int argc, char **argv)
 
     char error[512];
     bench_session session;
-    if (set.json && (set.check || set.from_stdin))
-        return complain("--json is for timing, and does not go with --check or --stdin");
+    if ((set.json || set.roofline) && (set.check || set.from_stdin))
+        return complain("%s is for timing, and does not go with --check or --stdin",
+                        set.json ? "--json" : "--roofline");
     if (set.json && !bench_json_writable(set.json, error, sizeof error))
         return complain("--json: %s", error);
     if (!bench_session_open(&session, &set.bench, error, sizeof error)) {

@@ -2,9 +2,10 @@
  * llmk-demo - runs the MLP blocks of a real model on an OpenCL device and checks every layer; or
  * one mixture-of-experts layer of a model's shape.
  *
- * T rows of the embedding table go through all layers: RMSNorm, gate and up projections, SwiGLU,
- * down projection with the residual. Each layer is compared with an f64 reference that starts from
- * the device's own input of that layer, so that errors do not hide in those of the layers before.
+ * T rows of the embedding table go through all layers: RMSNorm, gate and up projections with SwiGLU
+ * in one call, down projection with the residual. Each layer is compared with an f64 reference that
+ * starts from the device's own input of that layer, so that errors do not hide in those of the
+ * layers before.
  */
 #include "core/half.h"
 #include "formats/gguf_write.h"
@@ -72,7 +73,8 @@ typedef struct demo {
     uint64_t rows;
     uint32_t layer_count;
     mlp_device_layer *layers;
-    cl_mem x, h, gate, up; /* activations; the block's output goes in place over x */
+    cl_mem x, h, inner; /* activations; the block's output goes in place over x */
+    llmk_workspace *workspace;
 } demo;
 
 static bool fail(const char *what, const char *why)
@@ -154,8 +156,8 @@ static bool write_embeddings(demo *d, double *values)
 
 /* ---- The operators of a block ---- */
 
-typedef enum step { STEP_NORM, STEP_GATE, STEP_UP, STEP_ACTIVATE, STEP_DOWN, STEP_COUNT } step;
-static const char *const step_names[STEP_COUNT] = {"rmsnorm", "linear gate", "linear up", "swiglu",
+typedef enum step { STEP_NORM, STEP_GATED, STEP_DOWN, STEP_COUNT } step;
+static const char *const step_names[STEP_COUNT] = {"rmsnorm", "linear gate, up + swiglu",
                                                    "linear down + residual"};
 
 static llmk_tensor activations(const demo *d, cl_mem buffer, uint64_t columns)
@@ -163,48 +165,44 @@ static llmk_tensor activations(const demo *d, cl_mem buffer, uint64_t columns)
     return llmk_matrix(buffer, d->opt->dtype, d->rows, columns);
 }
 
-static llmk_status linear(demo *d, const llmk_weights *w, llmk_tensor x, llmk_tensor y,
-                          bool residual)
+static llmk_gated_linear_args gated_args(const demo *d, uint32_t index)
 {
-    llmk_linear_args args = LLMK_INIT(llmk_linear_args);
-    args.x = x;
-    args.weights = w;
-    args.y = y;
-    if (residual)
-        args.residual = y; /* in place */
-    return llmk_linear(d->ctx, d->queue, &args, NULL);
+    llmk_gated_linear_args args = LLMK_INIT(llmk_gated_linear_args);
+    args.activation = LLMK_SILU;
+    args.x = activations(d, d->h, d->model.hidden);
+    args.gate_weights = d->layers[index].gate;
+    args.up_weights = d->layers[index].up;
+    args.y = activations(d, d->inner, d->model.intermediate);
+    args.workspace = d->workspace;
+    return args;
 }
 
 static llmk_status run_step(demo *d, uint32_t index, step which)
 {
     const mlp_device_layer *l = &d->layers[index];
-    const uint64_t hidden = d->model.hidden, inner = d->model.intermediate;
-    const llmk_tensor x = activations(d, d->x, hidden), h = activations(d, d->h, hidden);
-    const llmk_tensor gate = activations(d, d->gate, inner), up = activations(d, d->up, inner);
+    const uint64_t hidden = d->model.hidden;
+    const llmk_tensor x = activations(d, d->x, hidden);
     switch (which) {
     case STEP_NORM: {
         llmk_rmsnorm_args args = LLMK_INIT(llmk_rmsnorm_args);
         args.x = x;
         args.weight = llmk_vector(l->norm, LLMK_F32, hidden);
-        args.y = h;
+        args.y = activations(d, d->h, hidden);
         args.eps = d->model.epsilon;
         args.flags = d->model.epsilon == 0 ? LLMK_RMSNORM_EPS_ZERO : 0;
         return llmk_rmsnorm(d->ctx, d->queue, &args, NULL);
     }
-    case STEP_GATE:
-        return linear(d, l->gate, h, gate, false);
-    case STEP_UP:
-        return linear(d, l->up, h, up, false);
-    case STEP_ACTIVATE: {
-        llmk_gated_activation_args args = LLMK_INIT(llmk_gated_activation_args);
-        args.activation = LLMK_SILU;
-        args.gate = gate;
-        args.up = up;
-        args.y = gate; /* in place */
-        return llmk_gated_activation(d->ctx, d->queue, &args, NULL);
+    case STEP_GATED: {
+        const llmk_gated_linear_args args = gated_args(d, index);
+        return llmk_gated_linear(d->ctx, d->queue, &args, NULL);
     }
-    case STEP_DOWN:
-        return linear(d, l->down, gate, x, true);
+    case STEP_DOWN: {
+        llmk_linear_args args = LLMK_INIT(llmk_linear_args);
+        args.x = activations(d, d->inner, d->model.intermediate);
+        args.weights = l->down;
+        args.residual = args.y = x; /* in place */
+        return llmk_linear(d->ctx, d->queue, &args, NULL);
+    }
     case STEP_COUNT:
         break;
     }
@@ -221,12 +219,8 @@ static double step_bytes(const demo *d, uint32_t index, step which)
     switch (which) {
     case STEP_NORM:
         return 2 * x + (double)l->norm.bytes;
-    case STEP_GATE:
-        return x + inner + (double)l->gate.bytes;
-    case STEP_UP:
-        return x + inner + (double)l->up.bytes;
-    case STEP_ACTIVATE:
-        return 3 * inner;
+    case STEP_GATED:
+        return x + inner + (double)l->gate.bytes + (double)l->up.bytes;
     case STEP_DOWN:
         return inner + 2 * x + (double)l->down.bytes;
     case STEP_COUNT:
@@ -381,6 +375,17 @@ static bool make_buffer(demo *d, cl_mem *buffer, uint64_t columns)
     return *buffer ? true : fail("activations", "the device has no memory for them");
 }
 
+/* For the products of gate and up; all layers are of one shape. */
+static bool make_workspace(demo *d)
+{
+    const llmk_gated_linear_args args = gated_args(d, 0);
+    uint64_t bytes = 0;
+    if (llmk_gated_linear_workspace_size(d->ctx, &args, &bytes) != LLMK_OK ||
+        llmk_workspace_create(d->ctx, bytes, &d->workspace) != LLMK_OK)
+        return fail_status("workspace");
+    return true;
+}
+
 static bool set_up(demo *d)
 {
     if (llmk_context_create(NULL, &d->ctx) != LLMK_OK)
@@ -409,19 +414,19 @@ static bool set_up(demo *d)
            llmk_format_name(d->model.layers[0].gate.desc.format), (double)weight_bytes / (1 << 20));
     fflush(stdout);
     return make_buffer(d, &d->x, d->model.hidden) && make_buffer(d, &d->h, d->model.hidden) &&
-           make_buffer(d, &d->gate, d->model.intermediate) &&
-           make_buffer(d, &d->up, d->model.intermediate);
+           make_buffer(d, &d->inner, d->model.intermediate) && make_workspace(d);
 }
 
 static void tear_down(demo *d)
 {
-    cl_mem const buffers[] = {d->x, d->h, d->gate, d->up};
+    cl_mem const buffers[] = {d->x, d->h, d->inner};
     for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++)
         if (buffers[i])
             clReleaseMemObject(buffers[i]);
     for (uint32_t i = 0; d->layers && i < d->layer_count; i++)
         mlp_layer_free(&d->layers[i]);
     free(d->layers);
+    llmk_workspace_free(d->workspace);
     if (d->queue)
         clReleaseCommandQueue(d->queue);
     llmk_context_free(d->ctx);

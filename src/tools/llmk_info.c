@@ -123,9 +123,13 @@ static int explain(llmk_context *ctx, cl_command_queue queue, const case_line *l
     size_t count = 0;
     const llmk_status status =
         llmk_explain(ctx, line->op->op, case_run_args(run, 0), infos, MAX_VARIANTS, &count);
-    for (size_t i = 0; status == LLMK_OK && i < count && i < MAX_VARIANTS; i++)
-        printf("    %c %-14s %-15s %s\n", infos[i].verdict == LLMK_VERDICT_CHOSEN ? '*' : ' ',
-               infos[i].name, verdict_text(infos[i].verdict), infos[i].reason);
+    for (size_t i = 0; status == LLMK_OK && i < count && i < MAX_VARIANTS; i++) {
+        char name[128];
+        snprintf(name, sizeof name, "%s%s%s", infos[i].name, infos[i].config ? "@" : "",
+                 infos[i].config ? infos[i].config : "");
+        printf("    %c %-18s %-15s %s\n", infos[i].verdict == LLMK_VERDICT_CHOSEN ? '*' : ' ', name,
+               verdict_text(infos[i].verdict), infos[i].reason);
+    }
     case_run_free(run);
     return status == LLMK_OK ? 0 : fail(text);
 }

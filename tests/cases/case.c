@@ -487,7 +487,7 @@ void case_run_free(case_run *run)
 /* How often a call is repeated to be slow. */
 #define SLOWNESS 8
 
-/* Overwrites the first element of the first output, after the operator. */
+/* Overwrites the first element of the first output, or the byte before it, after the operator. */
 static llmk_status spoil(case_run *run, size_t set)
 {
     const case_item *item = run->items;
@@ -496,8 +496,10 @@ static llmk_status spoil(case_run *run, size_t set)
     if (!item)
         return LLMK_OK;
     const uint8_t wrong = 0x55;
-    cl_int code = clEnqueueFillBuffer(run->queue, item->home->buffers[set], &wrong, 1, item->begin,
-                                      case_bytes(item->t.dtype, 1), 0, NULL, NULL);
+    const bool outside = run->sabotage == CASE_OUTSIDE;
+    cl_int code =
+        clEnqueueFillBuffer(run->queue, item->home->buffers[set], &wrong, 1, item->begin - outside,
+                            outside ? 1 : case_bytes(item->t.dtype, 1), 0, NULL, NULL);
     return code == CL_SUCCESS ? LLMK_OK : LLMK_OPENCL_ERROR;
 }
 
@@ -508,7 +510,7 @@ llmk_status case_run_enqueue(case_run *run, size_t set, const llmk_events *event
     for (int i = 1; run->sabotage == CASE_SLOW && i < SLOWNESS; i++)
         op->call(run->ctx, run->queue, args, NULL);
     llmk_status status = op->call(run->ctx, run->queue, args, events);
-    if (status == LLMK_OK && run->sabotage == CASE_WRONG)
+    if (status == LLMK_OK && (run->sabotage == CASE_WRONG || run->sabotage == CASE_OUTSIDE))
         return spoil(run, set);
     return status;
 }

@@ -241,8 +241,8 @@ typedef struct case_result {
 case_result case_run_check(case_run *run);
 
 /* For testing the tools that use this: makes every call of the run take as long as several, or
- * spoil an output. */
-typedef enum case_sabotage { CASE_HONEST, CASE_SLOW, CASE_WRONG } case_sabotage;
+ * spoil an output, or write just outside of one. */
+typedef enum case_sabotage { CASE_HONEST, CASE_SLOW, CASE_WRONG, CASE_OUTSIDE } case_sabotage;
 void case_run_sabotage(case_run *run, case_sabotage how);
 
 /* Unit roundoff of a dtype: half an ulp, relative. */

@@ -16,7 +16,8 @@
     X(moe_permute) \
     X(moe_unpermute) \
     X(grouped_linear) \
-    X(moe_forward)
+    X(moe_forward) \
+    X(gated_linear)
 /* clang-format on */
 
 #define DECLARE(name) extern const case_op case_op_##name;

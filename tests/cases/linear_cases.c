@@ -4,12 +4,15 @@
 #include "reference/checkpoint_reference.h"
 #include "reference/linear_reference.h"
 
-/* Index = llmk_format. */
+#include <math.h>
+
+/* Index = llmk_format, or: */
+#define W8A8 (LLMK_FORMAT_COMPRESSED_TENSORS + 1) /* w8, with LLMK_LINEAR_W8A8 */
 static const char *const format_names[] = {
-    "",        "f32",     "f16",      "bf16", "",     "",   "",  "", "", "",
-    "w8",      "w4",      "",         "",     "",     "",   "",  "", "", "",
-    "q8_0",    "q4_0",    "q4_1",     "q4_k", "q6_k", "",   "",  "", "", "",
-    "gptq_v1", "gptq_v2", "awq_gemm", "",     "",     "ct", NULL};
+    "",        "f32",     "f16",      "bf16", "",     "",   "",     "",  "", "",
+    "w8",      "w4",      "",         "",     "",     "",   "",     "",  "", "",
+    "q8_0",    "q4_0",    "q4_1",     "q4_k", "q6_k", "",   "",     "",  "", "",
+    "gptq_v1", "gptq_v2", "awq_gemm", "",     "",     "ct", "w8a8", NULL};
 /* Index = linear_zeros, linear_order. */
 static const char *const zeros_names[] = {"packed", "none", "i8", NULL};
 /* Index = llmk_layout_class. */
@@ -41,6 +44,7 @@ static const case_field fields[] = {
     {"split", CASE_U64, 0, NULL, "largest buffer of the weights, in bytes"},
     {"layout", CASE_ENUM, LLMK_CLASS_OF_DEVICE, class_names, "class of the weights' layout"},
     {"invariant", CASE_FLAG, 0, NULL, "LLMK_LINEAR_BATCH_INVARIANT"},
+    {"odd", CASE_FLAG, 0, NULL, "of w8a8: NaN, infinities, zeros and very small numbers in x"},
 };
 
 /* A shape of one cost: f16 with every layout, other types of x with some, since each pair is a
@@ -264,6 +268,29 @@ static const case_entry entries[] = {
     {"m=66 n=300 k=100 split=20000 residual=f16 bias=f32", CASE_QUICK},
     {"m=8 n=37 k=96 w=w8 group=1 split=400", CASE_QUICK},
 
+    /* Activations quantised on the way: both layouts, tiles and their edges, types, strides. */
+    {"m=0 w=w8a8", CASE_QUICK},
+    {"m=3 n=5 k=0 w=w8a8 bias=f32 residual=f16", CASE_QUICK},
+    {"n=1 k=1 w=w8a8 y=f32", CASE_QUICK},
+    {"n=48 k=192 w=w8a8", CASE_QUICK},
+    {"m=5 n=67 k=519 w=w8a8 y=f32", CASE_QUICK},
+    {"m=70 n=130 k=1000 w=w8a8 bias=f32 residual=f16 y=f32", CASE_QUICK},
+    {"m=31 n=33 k=64 x=f32 w=w8a8 odd y=f32", CASE_QUICK},
+    {"m=20 n=33 k=100 x=bf16 w=w8a8 odd y=f32", CASE_QUICK},
+    {"m=6 n=40 k=100 w=w8a8 transposed y=f32", CASE_QUICK},
+    {"m=72 batch=3 n=40 k=100 w=w8a8 residual=f16 inplace ygap=3 rgap=3 pad=1", CASE_QUICK},
+    {"m=9 n=300 k=64 w=w8a8 split=9000 bias=f32 y=f32", CASE_QUICK},
+    {"n=1 k=1 w=w8a8 y=f32 layout=nv", CASE_QUICK},
+    {"m=32 n=48 k=192 w=w8a8 layout=nv", CASE_QUICK},
+    {"m=5 n=67 k=519 w=w8a8 bias=f32 y=f32 layout=nv", CASE_QUICK},
+    {"m=33 n=129 k=544 w=w8a8 y=f32 layout=nv", CASE_QUICK},
+    {"m=130 n=130 k=1000 w=w8a8 bias=f32 residual=f16 y=f32 layout=nv", CASE_QUICK},
+    {"m=257 n=2000 k=72 w=w8a8 layout=nv", CASE_QUICK},
+    {"m=31 n=33 k=64 x=f32 w=w8a8 odd y=f32 layout=nv", CASE_QUICK},
+    {"m=40 n=40 k=100 x=bf16 w=w8a8 xgap=3 ygap=5 pad=1 y=bf16 layout=nv", CASE_QUICK},
+    {"m=12 n=37 k=96 w=w8a8 split=2100 y=f32 layout=nv", CASE_QUICK},
+    {"m=5 n=17 k=20000 w=w8a8 y=f32 layout=nv", CASE_QUICK},
+
     /* More rows than one launch takes. */
     {"m=33000 n=2 k=3 y=f32", CASE_QUICK},
 
@@ -303,6 +330,8 @@ static const case_entry entries[] = {
     {"m=77 n=500 k=2880 x=bf16 w=q4_0 y=f32", CASE_FULL},
     {"m=77 n=500 k=2880 x=bf16 w=f16 y=f32", CASE_FULL},
     {"m=70000 n=3 k=70 w=f32 y=f32 bias=f32", CASE_FULL},
+    {"m=2048 n=11008 k=4096 w=w8a8", CASE_FULL},
+    {"m=70000 n=3 k=70 w=w8a8 y=f32", CASE_FULL},
 };
 
 /* A tensor [m, columns] or [batch, m / batch, columns], with `gap` elements between rows and as
@@ -392,12 +421,29 @@ static bool make_weights(case_run *run, linear_weights *w)
            case_refuse(run, "the host has no memory to fill the weights");
 }
 
+/* Of nine rows one of zeros, one of next to nothing, one with a NaN and infinities. */
+static void put_odd_values(case_tensor *x)
+{
+    const uint64_t k = x->dim[x->rank - 1], rows = k ? x->count / k : 0;
+    for (uint64_t r = 0; r < rows; r++) {
+        double *row = x->values + r * k;
+        for (uint64_t i = 0; i < k && (r % 9 == 0 || r % 9 == 3); i++)
+            row[i] = r % 9 == 0 ? 0 : case_round(x->dtype, row[i] * 1e-36);
+        if (r % 9 == 6) {
+            row[0] = (double)NAN;
+            row[k / 2] = (double)INFINITY;
+            row[k - 1] = -(double)INFINITY;
+        }
+    }
+}
+
 static bool prepare(case_run *run, const case_line *line, void *args_)
 {
     llmk_linear_args *args = args_;
     const uint64_t m = case_u64(line, "m"), n = case_u64(line, "n"), k = case_u64(line, "k");
     const uint64_t batch = case_u64(line, "batch");
-    const llmk_format format = (llmk_format)case_u64(line, "w");
+    const bool w8a8 = case_u64(line, "w") == W8A8;
+    const llmk_format format = w8a8 ? LLMK_FORMAT_W8 : (llmk_format)case_u64(line, "w");
     const llmk_dtype bias_type = case_dtype(line, "bias"), y_type = case_dtype(line, "y");
     const llmk_dtype residual_type = case_dtype(line, "residual");
     if (!llmk_format_name(format))
@@ -407,7 +453,11 @@ static bool prepare(case_run *run, const case_line *line, void *args_)
         return false;
     if (batch && m % batch)
         return case_refuse(run, "batch does not divide m");
-    args->flags = case_flag(line, "invariant") ? LLMK_LINEAR_BATCH_INVARIANT : 0;
+    if (w8a8 ? case_u64(line, "group") || k > 131072 : case_flag(line, "odd"))
+        return case_refuse(run,
+                           "w=w8a8 has one scale a row, and k of 131072 at most; odd is for it");
+    args->flags = (case_flag(line, "invariant") ? LLMK_LINEAR_BATCH_INVARIANT : 0) |
+                  (w8a8 ? LLMK_LINEAR_W8A8 : 0);
     if (case_flag(line, "transposed") && batch)
         return case_refuse(run, "transposed and batch exclude each other");
     if (case_flag(line, "inplace") &&
@@ -436,6 +486,8 @@ static bool prepare(case_run *run, const case_line *line, void *args_)
     if (!case_declared(run) || !make_weights(run, w))
         return false;
     case_fill_values(run, x, CASE_UNIFORM, 1, 1);
+    if (case_flag(line, "odd"))
+        put_odd_values(x);
     if (bias)
         case_fill_values(run, bias, CASE_UNIFORM, 2, 2);
     if (residual)
@@ -447,6 +499,7 @@ static bool prepare(case_run *run, const case_line *line, void *args_)
                                         .x = x->values,
                                         .bias = bias ? bias->values : NULL,
                                         .residual = residual ? residual->values : NULL,
+                                        .w8a8 = w8a8,
                                         .y_type = y_type,
                                         .y = case_expect(run, y),
                                         .bound = case_bound(run, y)};
@@ -478,7 +531,11 @@ static bool prepare_set(case_run *run, const case_line *line, void *args_, size_
     llmk_weights_info info = LLMK_INIT(llmk_weights_info);
     if (llmk_weights_get_info(weights, &info) == LLMK_OK)
         case_count_bytes(run, info.device_bytes, 0);
-    return true;
+    if (!(args->flags & LLMK_LINEAR_W8A8))
+        return true;
+    uint64_t bytes = 0;
+    const llmk_status sized = llmk_linear_workspace_size(case_context(run), args, &bytes);
+    return case_workspace(run, sized, bytes, &args->workspace);
 }
 
 static double flops(const case_line *line)

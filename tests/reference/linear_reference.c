@@ -4,6 +4,7 @@
 #include "cases/case_internal.h"
 #include "reference/checkpoint_reference.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -311,9 +312,61 @@ double linear_depth(uint64_t k)
     return 48 + ceil((double)k / 32);
 }
 
-static void compute(const linear_problem_f64 *p, uint64_t i, uint64_t j, const double *value,
-                    const double *magnitude)
+/* The codes of rows of x, by the rule of llmk_quantize in its own f32 operations, and the scales
+ * behind them. */
+static void quantise_rows(const linear_problem_f64 *p, double *codes)
 {
+    const uint64_t k = p->w->k;
+    const float tiny = 0x1p-100f, part = 1.0f / 127.0f;
+    for (uint64_t i = 0; i < p->m; i++) {
+        const double *x = p->x + i * k;
+        float largest = 0;
+        for (uint64_t l = 0; l < k; l++)
+            if (isfinite(x[l]) && (float)fabs(x[l]) > largest)
+                largest = (float)fabs(x[l]);
+        const float product = largest * part;
+        const float scale = largest < tiny ? 1 : product > tiny ? product : tiny;
+        const float inverse = 1.0f / scale;
+        for (uint64_t l = 0; l < k; l++) {
+            const float quotient = (float)x[l] * inverse;
+            codes[i * k + l] = isnan(x[l]) ? 0 : fmax(-127, fmin(127, rint((double)quotient)));
+        }
+        codes[p->m * k + i] = (double)scale;
+    }
+}
+
+/* Of codes instead of x: three roundings, then the epilogue. */
+static void compute_w8a8(const linear_problem_f64 *p, const double *codes, uint64_t i, uint64_t j,
+                         const double *value)
+{
+    const uint64_t k = p->w->k, at = i * p->w->n + j;
+    const double scale = codes[p->m * k + i];
+    double sum = 0, exact = 0, magnitude = 0;
+    bool finite = true;
+    for (uint64_t l = 0; l < k; l++) {
+        const double x = p->x[i * k + l];
+        sum += codes[i * k + l] * value[l];
+        exact += x * value[l];
+        magnitude += fabs(value[l]);
+        finite = finite && isfinite(x);
+    }
+    sum *= scale;
+    assert(!finite || fabs(sum - exact) <= scale * (0.5 + 0x1p-15) * magnitude + 0x1p-40);
+    const double bias = p->bias ? p->bias[j] : 0, residual = p->residual ? p->residual[at] : 0;
+    const double error = 3.001 * UNIT_F32 * fabs(sum) +
+                         2.001 * UNIT_F32 * (fabs(sum) + fabs(bias) + fabs(residual)) +
+                         4 * TINY_F32;
+    p->y[at] = sum + bias + residual;
+    p->bound[at] = error + case_rounding(p->y_type, fabs(p->y[at]) + error);
+}
+
+static void compute(const linear_problem_f64 *p, const double *codes, uint64_t i, uint64_t j,
+                    const double *value, const double *magnitude)
+{
+    if (codes) {
+        compute_w8a8(p, codes, i, j, value);
+        return;
+    }
     const uint64_t k = p->w->k, at = i * p->w->n + j;
     const double *x = p->x + i * k;
     double sum = 0, terms = 0;
@@ -342,17 +395,21 @@ bool linear_reference(const linear_problem_f64 *p)
     const uint64_t picks = 2 + 4096 / (w->n + 1);
     double *value = malloc((w->k + 1) * sizeof *value);
     double *magnitude = malloc((w->k + 1) * sizeof *magnitude);
-    for (uint64_t j = 0; value && magnitude && j < w->n; j++) {
+    double *codes = p->w8a8 ? calloc(p->m * (w->k + 1) + 1, sizeof *codes) : NULL;
+    if (codes)
+        quantise_rows(p, codes);
+    const bool good = value && magnitude && (codes || !p->w8a8);
+    for (uint64_t j = 0; good && j < w->n; j++) {
         linear_weights_row(w, j, value, magnitude);
         for (uint64_t i = 0; i < p->m; i++) {
             p->bound[i * w->n + j] = (double)INFINITY;
             if (all || (is_edge(i, p->m) && is_edge(j, w->n)))
-                compute(p, i, j, value, magnitude);
+                compute(p, codes, i, j, value, magnitude);
         }
         for (uint64_t pick = 0; !all && pick < picks; pick++)
-            compute(p, mix(j * picks + pick) % p->m, j, value, magnitude);
+            compute(p, codes, mix(j * picks + pick) % p->m, j, value, magnitude);
     }
-    const bool good = value && magnitude;
+    free(codes);
     free(value);
     free(magnitude);
     return good;

@@ -63,13 +63,16 @@ typedef struct linear_problem_f64 {
     const double *x;        /* [m, k] */
     const double *bias;     /* [n] or NULL */
     const double *residual; /* [m, n] or NULL */
+    bool w8a8;              /* x is quantised, row by row */
     llmk_dtype y_type;
     double *y, *bound; /* out: [m, n] */
 } linear_problem_f64;
 
 /* The result and the bound of docs/numerics-linear.md on its error, storage included. Above 2^31
  * multiply-adds only a sample of outputs is computed - the edges of 64 x 64 tiles, and several
- * others of every column; the rest gets an infinite bound. False where memory ran out. */
+ * others of every column; the rest gets an infinite bound. With w8a8 the result is that of the
+ * codes, and the bound that of the roundings at the end; that it is as near to the product of x
+ * itself as the documents say is asserted. False where memory ran out. */
 bool linear_reference(const linear_problem_f64 *p);
 
 /* Roundings that any one product goes through on its way into y. */

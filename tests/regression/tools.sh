@@ -21,7 +21,7 @@ expect() {
     fi
 }
 full() { "$@" >/dev/full; }
-bench=$build/llmk-bench demo=$build/llmk-demo info=$build/llmk-info
+bench=$build/llmk-bench demo=$build/llmk-demo info=$build/llmk-info tune=$build/llmk-tune
 
 # --- output that cannot be written
 if [ -w /dev/full ]; then
@@ -30,6 +30,7 @@ if [ -w /dev/full ]; then
         expect 1 "llmk-info: the output cannot be written" full "$info" "$option"
     done
     expect 1 "llmk-demo: the output cannot be written" full "$demo" --help
+    expect 1 "llmk-tune: the output cannot be written" full "$tune" --help
     expect 1 "llmk-info: the output cannot be written" full "$info" --images
     expect 1 "llmk-demo: the output cannot be written" full "$demo" --generate made.gguf
     expect 2 "unrecognized option" full "$demo" --bogus # the first reason counts
@@ -42,6 +43,26 @@ expect 2 '--sets is a whole number of at least 1, not "0"' "$bench" --sets 0 add
 expect 2 '--sets is a whole number of at least 1, not "1.5"' "$bench" --sets 1.5 add
 expect 2 '--tokens is a whole number of at least 1, not "0.5"' "$bench" --tokens 0.5 add
 expect 2 'expected one of f32, f16, bf16' "$bench" add a=i8
+expect 2 '--roofline is for timing' "$bench" --check --roofline roof add
+expect 1 'cannot be created' "$bench" --seconds 0.01 --roofline /proc/none/roof 'add rows=4 cols=64'
+expect 1 'no case gave a point' "$bench" --seconds 0.01 --roofline roof 'add rows=0 cols=64'
+expect 0 '' "$bench" --seconds 0.01 --roofline roof 'add rows=4 cols=64' 'linear m=2 n=96 k=128' 'linear m=1 n=96 k=128'
+[ "$(grep -c '^"' roof.dat)" -eq 3 ] && [ "$(grep -c '^# [a-z_]*$' roof.dat)" -eq 2 ] || {
+    echo "FAILED: $(cat roof.dat)"
+    failures=$((failures + 1))
+}
+# 2 m n k FLOPs on f16 tensors, each counted once.
+grep -Eq '^"linear m=2 n=96 k=128" [a-z]+ 25472 49152 1\.93 ' roof.dat || {
+    echo "FAILED: bytes and FLOPs: $(cat roof.dat)"
+    failures=$((failures + 1))
+}
+if command -v gnuplot >/dev/null; then
+    grep -q '<svg' roof.svg && [ -s roof.png ] || {
+        echo "FAILED: gnuplot made no figures of roof.gp"
+        failures=$((failures + 1))
+    }
+fi
+expect 0 'gnuplot is not installed: bare.gp makes the figures' env PATH=/nonexistent "$bench" --seconds 0.01 --roofline bare 'add rows=4 cols=64'
 
 # --- llmk-demo
 "$demo" --generate model.gguf >/dev/null

@@ -13,6 +13,7 @@ typedef enum arg_kind {
     ARG_F32,
     ARG_FLAGS,
     ARG_WORKSPACE,
+    ARG_OPTIONAL_WORKSPACE, /* NULL is legal, a bad one is not */
     ARG_WEIGHTS,
     ARG_PLAN
 } arg_kind;
@@ -96,9 +97,10 @@ static const arg_table arg_tables[] = {
     {"linear", sizeof(A),
      {ARG(A, struct_size, ARG_STRUCT_SIZE), ARG(A, x, ARG_INPUT), ARG(A, weights, ARG_WEIGHTS),
       ARG(A, bias, ARG_INPUT), ARG(A, residual, ARG_INPUT), ARG(A, y, ARG_OUTPUT),
-      ARG(A, flags, ARG_FLAGS)},
+      ARG(A, flags, ARG_FLAGS), ARG(A, workspace, ARG_WORKSPACE)},
      {"m=3 n=12 k=32 w=q4_0 bias=f32 residual=f16", "m=2 n=8 k=24 xgap=8 ygap=4",
-      "m=4 batch=2 n=8 k=16 w=w8 residual=f16 inplace", "m=0 n=8 k=16"}},
+      "m=4 batch=2 n=8 k=16 w=w8 residual=f16 inplace", "m=0 n=8 k=16",
+      "m=3 n=8 k=24 w=w8a8 bias=f32"}},
 #undef A
 #define A llmk_moe_route_args
     {"moe_route", sizeof(A),
@@ -143,7 +145,24 @@ static const arg_table arg_tables[] = {
      {"t=3 h=16 f=8 e=3", "t=3 h=16 f=8 e=3 ids=any gap=4", "t=30 h=8 f=8 e=3 max=40 shared",
       "t=0 h=8 f=8"}},
 #undef A
+#define A llmk_gated_linear_args
+    {"gated_linear", sizeof(A),
+     {ARG(A, struct_size, ARG_STRUCT_SIZE), ARG(A, activation, ARG_ENUM), ARG(A, layout, ARG_ENUM),
+      ARG(A, x, ARG_INPUT), ARG(A, gate_weights, ARG_WEIGHTS), ARG(A, up_weights, ARG_WEIGHTS),
+      ARG(A, gate_bias, ARG_INPUT), ARG(A, up_bias, ARG_INPUT), ARG(A, residual, ARG_INPUT),
+      ARG(A, y, ARG_OUTPUT), ARG(A, limit, ARG_F32), ARG(A, alpha, ARG_F32),
+      ARG(A, workspace, ARG_OPTIONAL_WORKSPACE), ARG(A, flags, ARG_FLAGS)},
+     {"m=3 n=12 k=32 w=q4_0 gb=f32 ub=f16 residual=f16", "m=2 n=8 k=24 gap=8",
+      "m=4 batch=2 n=8 k=16 w=w8 residual=f16 inplace act=clamped limit=5 alpha=1.5",
+      "m=0 n=8 k=16"}},
+#undef A
 };
 /* clang-format on */
+
+/* The size of a struct's first version. */
+static inline size_t arg_first_size(const arg_table *table)
+{
+    return strcmp(table->op, "linear") == 0 ? offsetof(llmk_linear_args, workspace) : table->size;
+}
 
 #endif

@@ -420,13 +420,16 @@ static void mutate_flags(subject *s, const arg_field *f)
 
 static void mutate_pointer(subject *s, const arg_field *f)
 {
-    const bool required = f->kind != ARG_WORKSPACE;
+    const bool required = f->kind != ARG_WORKSPACE && f->kind != ARG_OPTIONAL_WORKSPACE;
     const void *const foreign = f->kind == ARG_WEIGHTS ? (const void *)s->foreign_weights
                                 : f->kind == ARG_PLAN  ? (const void *)s->foreign_plan
                                                        : s->foreign_workspace;
     const void *const values[] = {NULL, foreign, s->tiny};
     static const char *const whats[] = {"NULL", "another context's", "too small"};
     bool unneeded = false; /* then whatever is given is ignored */
+    llmk_workspace *given = NULL;
+    if (!required)
+        memcpy(&given, (const unsigned char *)case_run_args(s->run, 0) + f->offset, sizeof given);
     for (size_t i = 0; i < (required ? 2u : 3u); i++) {
         args_copy args = copy_args(s);
         memcpy(args.bytes + f->offset, &values[i], f->size);
@@ -435,8 +438,10 @@ static void mutate_pointer(subject *s, const arg_field *f)
         const uint64_t refusal = i == 2 ? BIT(LLMK_BUFFER_TOO_SMALL) : ARGUMENT;
         const uint64_t wanted = unneeded ? BIT(LLMK_OK) : refusal;
         const bool may_do_without = !required && i == 0;
-        unneeded = attempt(s, &args, may_do_without ? wanted | BIT(LLMK_OK) : wanted, f->name,
-                           what) == LLMK_OK;
+        const llmk_status status =
+            attempt(s, &args, may_do_without ? wanted | BIT(LLMK_OK) : wanted, f->name, what);
+        unneeded = status == LLMK_OK &&
+                   !(f->kind == ARG_OPTIONAL_WORKSPACE && llmk_workspace_bytes(given) > 0);
     }
 }
 
@@ -450,7 +455,7 @@ static void mutate_struct_size(subject *s, const arg_field *f)
     } cases[] = {
         {0, 0, ARGUMENT},
         {sizeof(size_t), 0, ARGUMENT},
-        {real - 1, 0, ARGUMENT},
+        {arg_first_size(s->table) - 1, 0, ARGUMENT},
         {real + 1, 0, BIT(LLMK_OK)},
         {real + TAIL, 0, BIT(LLMK_OK)},
         {real + 1, 1, BIT(LLMK_UNSUPPORTED)},
@@ -468,6 +473,12 @@ static void mutate_struct_size(subject *s, const arg_field *f)
         snprintf(what, sizeof what, "struct_size = %zu, tail %d", cases[i].size, cases[i].tail);
         attempt(s, &args, cases[i].wanted, f->name, what);
     }
+    /* A caller of the first version, which may lack what the case needs. */
+    args_copy args = copy_args(s);
+    const size_t first = arg_first_size(s->table);
+    memcpy(args.bytes + f->offset, &first, f->size);
+    attempt(s, &args, first < real ? BIT(LLMK_OK) | ARGUMENT : BIT(LLMK_OK), NULL,
+            "struct_size of the first version");
 }
 
 static void mutate(subject *s, const arg_field *f)
@@ -499,6 +510,7 @@ static void mutate(subject *s, const arg_field *f)
         mutate_flags(s, f);
         return;
     case ARG_WORKSPACE:
+    case ARG_OPTIONAL_WORKSPACE:
     case ARG_WEIGHTS:
     case ARG_PLAN:
         mutate_pointer(s, f);

@@ -167,6 +167,7 @@ static void test_writes_nothing(void **state)
         "error_report n=3 k=24",
         "linear m=2 n=8 k=32",
         "linear m=2 n=8 k=32 w=q4_0",
+        "gated_linear m=2 n=8 k=32",
     };
     for (size_t i = 0; i < llmk_embedded_file_count; i++)
         if (strncmp(llmk_embedded_files[i].name, "common/", 7) != 0)

@@ -59,7 +59,18 @@ static llmk_context *context_of(const pretence *device)
     return ctx;
 }
 
-/* Prepares the case with every variant; whether that works does not matter here. */
+/* Whether that works does not matter here. */
+static void force_and_prepare(llmk_context *ctx, const case_run *run, const llmk_operator *op,
+                              llmk_choice choice)
+{
+    char name[64], forced[128];
+    llmk_choice_print(&choice, name, sizeof name);
+    snprintf(forced, sizeof forced, "%s:%s", op->name, name);
+    assert_int_equal(llmk_context_force(ctx, forced), LLMK_OK);
+    (void)llmk_prepare(ctx, op->id, case_run_args(run, 0));
+}
+
+/* Prepares the case with every variant and every configuration. */
 static bool ask(llmk_context *ctx, cl_command_queue queue, const case_op *op, const char *text)
 {
     case_line line;
@@ -70,12 +81,11 @@ static bool ask(llmk_context *ctx, cl_command_queue queue, const case_op *op, co
         return false; /* too large for this device, say */
     const llmk_operator *all = llmk_operator_get(op->op);
     for (size_t i = 0; i < all->variant_count; i++) {
-        char forced[128];
-        snprintf(forced, sizeof forced, "%s:%s", all->name, all->variants[i].name);
-        free(ctx->forced_variants);
-        ctx->forced_variants = strdup(forced);
-        assert_non_null(ctx->forced_variants);
-        (void)llmk_prepare(ctx, op->op, case_run_args(run, 0));
+        const llmk_variant *v = &all->variants[i];
+        force_and_prepare(ctx, run, all, (llmk_choice){v, NULL});
+        for (size_t c = 0; c < all->config_count; c++)
+            if (strcmp(all->configs[c].variant, v->name) == 0)
+                force_and_prepare(ctx, run, all, (llmk_choice){v, &all->configs[c]});
     }
     case_run_free(run);
     return true;

@@ -29,6 +29,7 @@ static const char *const lines[] = {
     "error_report n=30 k=70",
     "linear m=1 n=48 k=192",
     "linear m=9 n=17 k=64 residual=f16",
+    "gated_linear m=3 n=17 k=64",
 };
 
 static void pause_us(long us)

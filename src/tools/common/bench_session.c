@@ -132,7 +132,8 @@ static void find_variant(case_run *run, char *variant, size_t size)
         return;
     for (size_t i = 0; i < count && i < sizeof infos / sizeof *infos; i++)
         if (infos[i].verdict == LLMK_VERDICT_CHOSEN)
-            snprintf(variant, size, "%s", infos[i].name);
+            snprintf(variant, size, "%s%s%s", infos[i].name, infos[i].config ? "@" : "",
+                     infos[i].config ? infos[i].config : "");
 }
 
 typedef struct timed_case {

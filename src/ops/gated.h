@@ -1,0 +1,17 @@
+/* gated.h - what the operators with a gated activation share. */
+#ifndef LLMK_GATED_H
+#define LLMK_GATED_H
+
+#include "core/tensor.h"
+
+/* Checks the options of a gated activation. */
+void llmk_check_gated(llmk_checker *c, llmk_activation activation, llmk_gate_layout layout,
+                      float limit, float alpha);
+/* What 0 means. */
+float llmk_gated_limit(float limit);
+float llmk_gated_alpha(float alpha);
+
+/* activation(g) * u in f64, for self-tests. */
+double llmk_gated_host(llmk_activation activation, double limit, double alpha, double g, double u);
+
+#endif

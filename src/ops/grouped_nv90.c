@@ -1,0 +1,121 @@
+/*
+ * grouped_nv90.c - grouped products on wgmma: cl/grouped_linear/grouped_wgmma.cl, and for groups of
+ * up to a few hundred rows grouped_wgmma_rows.cl, on NVIDIA GPUs of compute capability 9.0 and from
+ * their images, since no driver assembles wgmma from source.
+ */
+#include "ops/elementwise.h"
+#include "ops/grouped.h"
+#include "ops/linear.h"
+
+#define MANY_ROWS   128u /* of a tile of grouped_wgmma.cl */
+#define FEWER_ROWS  160u /* and of grouped_wgmma_rows.cl */
+#define FEWER_UNTIL 256u /* rows of an expert, on average */
+#define TILE_N      256u
+#define BLOCK       32u /* rows of W that the copy unit brings at once */
+#define ITEMS       384u
+#define MAX_K       ((uint64_t)1 << 26)
+#define MAX_TILES   ((uint64_t)1 << 28)
+#define READY       0   /* 1 as soon as the kernels as they are have run */
+#define MIN_ROWS    16u /* of an expert, on average */
+
+static bool is_half(const llmk_weights *w, llmk_dtype x)
+{
+    return (w->layout == LLMK_LAYOUT_F16_PORTABLE && x == LLMK_F16) ||
+           (w->layout == LLMK_LAYOUT_BF16_PORTABLE && x == LLMK_BF16);
+}
+
+bool llmk_grouped_may_gather(llmk_context *ctx, const llmk_weights *w, llmk_dtype x)
+{
+    llmk_reason why;
+    return is_half(w, x) && llmk_linear_has_wgmma(ctx, &why);
+}
+
+/* Rows of W of a group, gate's and up's. */
+static uint64_t columns_of(const grouped_problem *p)
+{
+    return (uint64_t)llmk_grouped_outputs(p) * (p->gate ? 2 : 1);
+}
+
+static bool supports(llmk_context *ctx, const grouped_problem *p, llmk_reason *why)
+{
+    const llmk_weights *w = p->weights;
+    if (!llmk_linear_has_wgmma(ctx, why))
+        return false;
+    if (!is_half(w, p->x.dtype))
+        return llmk_no(why, "for f16 or bf16 x and weights of the same type");
+    if (w->k == 0 || w->k % 8 || w->k > MAX_K)
+        return llmk_no(why, "k is %llu: for multiples of 8 up to %llu", (unsigned long long)w->k,
+                       (unsigned long long)MAX_K);
+    if (llmk_grouped_outputs(p) % BLOCK)
+        return llmk_no(why, "for multiples of %u outputs", BLOCK);
+    if (p->source.present ? !p->gathered || !p->x.unit
+                          : !p->x.unit || !p->x.simple || p->x.align < 16 || p->x.rows.s0 == 0 ||
+                                p->x.rows.s0 % 8)
+        return llmk_no(why,
+                       "for rows of x that lie in the order of the groups, with one stride and "
+                       "on 16-byte boundaries");
+    if (!p->y.unit || !p->y.simple || p->y.align < 16)
+        return llmk_no(why, "for rows of y on 16-byte boundaries");
+    if ((p->rows / MANY_ROWS + w->experts + 1) * (columns_of(p) / TILE_N + 1) > MAX_TILES)
+        return llmk_no(why, "too many rows");
+    return true;
+}
+
+static bool suits(uint64_t rows, uint64_t experts, llmk_reason *why)
+{
+    if (!READY)
+        return llmk_no(why, "only where forced: its last changes have not run on a GPU yet");
+    return rows > MIN_ROWS * experts ||
+           llmk_no(why, "for more than %u rows an expert on average", MIN_ROWS);
+}
+
+static uint32_t height(uint64_t rows, uint64_t experts, bool few)
+{
+    (void)few;
+    return rows <= FEWER_UNTIL * experts ? FEWER_ROWS : MANY_ROWS;
+}
+
+/* The rows of x, each as often as it has experts, in the order of the groups. */
+static llmk_status gather(llmk_launch *launch, const grouped_problem *p, grouped_problem *out)
+{
+    *out = *p;
+    if (!p->source.present)
+        return LLMK_OK;
+    out->x = llmk_moe_view(p->gathered, p->x.dtype, p->rows, p->weights->k);
+    out->source = (llmk_view){0};
+    return llmk_moe_launch_gather(launch, &p->x, &p->source, p->fan, &out->x, false);
+}
+
+static llmk_status launch_all(llmk_launch *launch, const grouped_problem *p)
+{
+    static const char *const files[] = {"grouped_linear/grouped_wgmma.cl",
+                                        "grouped_linear/grouped_wgmma_rows.cl"};
+    static const char *const kernels[2][2] = {{"grouped_wgmma", "grouped_wgmma_gated"},
+                                              {"grouped_wgmma_rows", "grouped_wgmma_rows_gated"}};
+    const uint32_t units = launch->ctx->caps.compute_units;
+    const bool fewer = p->height == FEWER_ROWS, gated = p->gate != NULL;
+    const char *defines = p->x.dtype == LLMK_F16 ? "-DX=f16" : "-DX=bf16";
+    grouped_problem g;
+    LLMK_TRY(gather(launch, p, &g));
+    for (size_t i = 0; i < p->weights->segment_count; i++) {
+        const llmk_segment *s = &p->weights->segments[i];
+        /* Halves of tiles, at most. */
+        const uint64_t tiles =
+            llmk_grouped_most_tiles(&g, s) * ((columns_of(p) + TILE_N - 1) / TILE_N) * 2;
+        llmk_kernel k = llmk_kernel_open(launch, files[fewer], defines, kernels[fewer][gated]);
+        llmk_grouped_arg(&k, &g, s);
+        if (gated)
+            llmk_grouped_arg_gate(&k, p->gate, &p->gate->up->segments[i]);
+        LLMK_TRY(llmk_kernel_enqueue(&k, (size_t[]){tiles < units ? (size_t)tiles : units, 1, 1},
+                                     (size_t[]){ITEMS, 1, 1}));
+    }
+    return LLMK_OK;
+}
+
+const grouped_products llmk_grouped_nv90 = {
+    .gathers = true,
+    .supports = supports,
+    .suits = suits,
+    .height = height,
+    .launch = launch_all,
+};

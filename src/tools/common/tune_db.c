@@ -1,0 +1,296 @@
+/* tune_db.c - reading, replacing and writing rows with jansson. */
+#include "tools/common/tune_db.h"
+
+#include "formats/new_file.h"
+#include "ops/operator.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#ifdef LLMK_HAVE_JANSSON
+#include <jansson.h>
+#endif
+
+__attribute__((format(printf, 3, 4))) static bool fail(char *error, size_t size, const char *fmt,
+                                                       ...)
+{
+    va_list list;
+    va_start(list, fmt);
+    vsnprintf(error, size, fmt, list);
+    va_end(list);
+    return false;
+}
+
+#ifdef LLMK_HAVE_JANSSON
+
+static void ignore(void *user, size_t index, const llmk_tuning_row *row)
+{
+    (void)user, (void)index, (void)row;
+}
+
+/* The file's contents, or those of one that is yet to be written. */
+static json_t *load(const char *path, char *error, size_t error_size)
+{
+    llmk_reason why;
+    json_error_t json_error;
+    if (!llmk_tuning_read(path, ignore, NULL, &why)) {
+        fail(error, error_size, "%s: %s; move it away, or name another with --db", path, why.text);
+        return NULL;
+    }
+    json_t *file = json_load_file(path, JSON_REJECT_DUPLICATES, &json_error);
+    if (!file && json_error_code(&json_error) == json_error_cannot_open_file)
+        file = json_pack("{s:i, s:[]}", "llmk_tuning", LLMK_TUNING_VERSION, "rows");
+    if (!file)
+        fail(error, error_size, "%s: %s", path, json_error.text);
+    return file;
+}
+
+static const char *word(const json_t *object, const char *name)
+{
+    return json_string_value(json_object_get(object, name));
+}
+
+static bool same(const char *a, const char *b)
+{
+    return a && b ? strcmp(a, b) == 0 : a == b;
+}
+
+static llmk_tuning_row row_of(const json_t *row)
+{
+    return (llmk_tuning_row){.op = word(row, "op"),
+                             .types = word(row, "types"),
+                             .shape = word(row, "shape"),
+                             .variant = word(row, "variant"),
+                             .config = word(row, "config"),
+                             .hash = word(row, "hash"),
+                             .device = word(row, "device"),
+                             .architecture = word(row, "architecture"),
+                             .vendor = word(row, "vendor")};
+}
+
+static void make_folder(const char *path)
+{
+    char folder[4096];
+    snprintf(folder, sizeof folder, "%s", path);
+    for (char *p = folder + 1; (p = strchr(p, '/')) != NULL; p++) {
+        *p = '\0';
+        mkdir(folder, 0700); /* what comes of it shows when the file is made */
+        *p = '/';
+    }
+}
+
+static bool write_file(const char *path, const json_t *file, char *error, size_t error_size)
+{
+    llmk_new_file out;
+    char *text = json_dumps(file, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
+    if (!text)
+        return fail(error, error_size, "no memory for %s", path);
+    make_folder(path);
+    const bool open = llmk_new_file_open(&out, path, error, error_size);
+    if (open) {
+        llmk_new_file_put(&out, text, strlen(text));
+        llmk_new_file_put(&out, "\n", 1);
+    }
+    free(text);
+    return open && llmk_new_file_close(&out, true, path, NULL, error, error_size);
+}
+
+bool tune_db_usable(const char *path, char *error, size_t error_size)
+{
+    json_t *file = load(path, error, error_size);
+    json_decref(file);
+    return file != NULL;
+}
+
+static const char *library_version(char text[32])
+{
+    snprintf(text, 32, "%d.%d.%d", LLMK_VERSION_MAJOR, LLMK_VERSION_MINOR, LLMK_VERSION_PATCH);
+    return text;
+}
+
+static bool same_bucket(const llmk_tuning_row *a, const llmk_tuning_row *b)
+{
+    return same(a->op, b->op) && same(a->types, b->types) && same(a->shape, b->shape);
+}
+
+bool tune_db_has(const char *path, const llmk_context *ctx, const char *text,
+                 const llmk_tuning_row *wanted)
+{
+    char error[512], version[32];
+    json_t *file = load(path, error, sizeof error), *row;
+    size_t i;
+    bool found = false;
+    json_array_foreach(json_object_get(file, "rows"), i, row)
+    {
+        const json_t *measured = json_object_get(row, "measured");
+        llmk_tuning_row r = row_of(row);
+        llmk_reason why;
+        const bool meant =
+            same(word(measured, "case"), text) || (wanted && same_bucket(&r, wanted));
+        found = found || (meant && same(r.device, ctx->caps.device_name) &&
+                          same(word(measured, "driver"), ctx->caps.driver) &&
+                          same(word(measured, "library"), library_version(version)) &&
+                          llmk_tuning_check(ctx, &r, &why));
+    }
+    json_decref(file);
+    return found;
+}
+
+static void set_word(json_t *object, const char *name, const char *value)
+{
+    if (value)
+        json_object_set_new(object, name, json_string(value));
+}
+
+static json_t *measured_of(const llmk_context *ctx, const tune_source *source)
+{
+    char version[32], date[16] = "";
+    const time_t now = time(NULL);
+    struct tm tm;
+    if (gmtime_r(&now, &tm))
+        strftime(date, sizeof date, "%Y-%m-%d", &tm);
+    json_t *m = json_object();
+    set_word(m, "case", source->text);
+    set_word(m, "device", ctx->caps.device_name);
+    set_word(m, "driver", ctx->caps.driver);
+    set_word(m, "library", library_version(version));
+    set_word(m, "date", date);
+    json_object_set_new(m, "us", json_real(source->us));
+    json_object_set_new(m, "spread", json_real(source->spread));
+    json_object_set_new(m, "default_us", json_real(source->default_us));
+    return m;
+}
+
+bool tune_db_put(const char *path, const llmk_context *ctx, const llmk_tuning_row *row,
+                 const tune_source *source, char *error, size_t error_size)
+{
+    json_t *file = load(path, error, error_size);
+    if (!file)
+        return false;
+    json_t *rows = json_object_get(file, "rows");
+    for (size_t i = json_array_size(rows); i-- > 0;) {
+        const llmk_tuning_row r = row_of(json_array_get(rows, i));
+        if (same_bucket(&r, row) && same(r.device, ctx->caps.device_name))
+            json_array_remove(rows, i);
+    }
+    json_t *added = json_object();
+    set_word(added, "op", row->op);
+    set_word(added, "types", row->types);
+    set_word(added, "shape", row->shape);
+    set_word(added, "device", ctx->caps.device_name);
+    set_word(added, "variant", row->variant);
+    set_word(added, "config", row->config);
+    set_word(added, "hash", row->hash);
+    json_object_set_new(added, "measured", measured_of(ctx, source));
+    json_array_append_new(rows, added);
+    const bool good = write_file(path, file, error, error_size);
+    json_decref(file);
+    return good;
+}
+
+bool tune_db_export(const char *path, const llmk_context *ctx, const char *to, tune_level level,
+                    size_t *count, char *error, size_t error_size)
+{
+    static const char *const members[] = {"device", "architecture", "vendor"};
+    char architecture[128];
+    llmk_tuning_architecture(ctx, architecture, sizeof architecture);
+    const char *const values[] = {ctx->caps.device_name, architecture, llmk_tuning_vendor(ctx)};
+    if (!values[level][0])
+        return fail(error, error_size, "%s has no architecture that rows could be for",
+                    ctx->caps.device_name);
+    json_t *file = load(path, error, error_size), *row;
+    if (!file)
+        return false;
+    json_t *out = json_array();
+    size_t i;
+    json_array_foreach(json_object_get(file, "rows"), i, row)
+    {
+        const llmk_tuning_row r = row_of(row);
+        llmk_reason why;
+        if (!same(r.device, ctx->caps.device_name) || !llmk_tuning_check(ctx, &r, &why) ||
+            !json_is_object(json_object_get(row, "measured")))
+            continue;
+        json_object_del(row, "device");
+        set_word(row, members[level], values[level]);
+        json_array_append(out, row);
+    }
+    *count = json_array_size(out);
+    json_t *whole = json_pack("{s:i, s:o}", "llmk_tuning", LLMK_TUNING_VERSION, "rows", out);
+    const bool good = write_file(to, whole, error, error_size);
+    json_decref(whole);
+    json_decref(file);
+    return good;
+}
+
+bool tune_db_list(const char *path, const llmk_context *ctx, FILE *out, char *error,
+                  size_t error_size)
+{
+    json_t *file = load(path, error, error_size), *row;
+    size_t i;
+    if (!file)
+        return false;
+    json_array_foreach(json_object_get(file, "rows"), i, row)
+    {
+        const llmk_tuning_row r = row_of(row);
+        const json_t *measured = json_object_get(row, "measured");
+        const double us = json_number_value(json_object_get(measured, "us"));
+        const double fallback = json_number_value(json_object_get(measured, "default_us"));
+        llmk_reason why = {"used"};
+        if (!json_is_object(measured))
+            llmk_no(&why, "a note: not measured");
+        else if (!llmk_tuning_is_for(ctx, &r))
+            llmk_no(&why, "for another device");
+        else
+            llmk_tuning_check(ctx, &r, &why);
+        fprintf(out, "%-16s %-30s %s%s%s  [%s]  %.2f us, default %.2f us  %s\n", r.op ? r.op : "?",
+                r.shape ? r.shape : "any shape", r.variant ? r.variant : "?", r.config ? "@" : "",
+                r.config ? r.config : "", r.types ? r.types : "any types", us, fallback, why.text);
+    }
+    json_decref(file);
+    return true;
+}
+
+#else
+
+static bool no_json(char *error, size_t size)
+{
+    return fail(error, size, "this llmk-tune was built without jansson, and writes no files");
+}
+
+bool tune_db_usable(const char *path, char *error, size_t error_size)
+{
+    (void)path;
+    return no_json(error, error_size);
+}
+
+bool tune_db_has(const char *path, const llmk_context *ctx, const char *text,
+                 const llmk_tuning_row *wanted)
+{
+    (void)path, (void)ctx, (void)text, (void)wanted;
+    return false;
+}
+
+bool tune_db_put(const char *path, const llmk_context *ctx, const llmk_tuning_row *row,
+                 const tune_source *source, char *error, size_t error_size)
+{
+    (void)path, (void)ctx, (void)row, (void)source;
+    return no_json(error, error_size);
+}
+
+bool tune_db_export(const char *path, const llmk_context *ctx, const char *to, tune_level level,
+                    size_t *count, char *error, size_t error_size)
+{
+    (void)path, (void)ctx, (void)to, (void)level, (void)count;
+    return no_json(error, error_size);
+}
+
+bool tune_db_list(const char *path, const llmk_context *ctx, FILE *out, char *error,
+                  size_t error_size)
+{
+    (void)path, (void)ctx, (void)out;
+    return no_json(error, error_size);
+}
+
+#endif

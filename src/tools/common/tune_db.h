@@ -1,0 +1,38 @@
+/*
+ * tune_db.h - the user's file of tuned rows, as llmk-tune writes it. docs/tuning.md describes it,
+ * and core/tuning.h reads it. Needs jansson.
+ */
+#ifndef LLMK_TUNE_DB_H
+#define LLMK_TUNE_DB_H
+
+#include "core/tuning.h"
+
+#include <stdio.h>
+
+/* What a row says of where it comes from. */
+typedef struct tune_source {
+    const char *text; /* the case */
+    double us, spread, default_us;
+} tune_source;
+
+typedef enum tune_level { TUNE_DEVICE, TUNE_ARCHITECTURE, TUNE_VENDOR } tune_level;
+
+/* Whether there is a file to be added to, or none yet; false where there is something else, which
+ * is not to be lost. */
+bool tune_db_usable(const char *path, char *error, size_t error_size);
+/* Whether the file has a row for the device that this driver and this library measured: with the
+ * case, or (`row` not NULL) for the same operator, types and shape. */
+bool tune_db_has(const char *path, const llmk_context *ctx, const char *text,
+                 const llmk_tuning_row *row);
+/* Adds a row for ctx's device, in place of the one for the same operator, types and shape. The file
+ * is the old one or the new one, whole, at every moment. */
+bool tune_db_put(const char *path, const llmk_context *ctx, const llmk_tuning_row *row,
+                 const tune_source *source, char *error, size_t error_size);
+/* Writes the device's rows to another file, for a level: what the library can take in. */
+bool tune_db_export(const char *path, const llmk_context *ctx, const char *to, tune_level level,
+                    size_t *count, char *error, size_t error_size);
+/* A line a row: what it is for, and whether it would be used. */
+bool tune_db_list(const char *path, const llmk_context *ctx, FILE *out, char *error,
+                  size_t error_size);
+
+#endif

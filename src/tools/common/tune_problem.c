@@ -1,0 +1,60 @@
+/* tune_problem.c - candidates: what the operator's tables have, but for what cannot serve the call.
+ */
+#include "tools/common/tune_problem.h"
+
+#include "ops/operator.h"
+
+typedef union problem_buffer {
+    max_align_t align;
+    unsigned char bytes[LLMK_PROBLEM_SIZE];
+} problem_buffer;
+
+static void add(tune_problem *p, const llmk_choice *choice)
+{
+    char name[TUNE_NAME];
+    llmk_choice_print(choice, name, sizeof name);
+    if (p->count < TUNE_CANDIDATES && strcmp(name, p->fallback) != 0)
+        memcpy(p->candidates[p->count++], name, sizeof name);
+}
+
+bool tune_problem_of(case_run *run, tune_problem *p, char *error, size_t error_size)
+{
+    llmk_context *ctx = case_context(run);
+    const llmk_operator *op = llmk_operator_get(case_run_line(run)->op->op);
+    llmk_variant_info infos[32];
+    problem_buffer problem;
+    llmk_reason why;
+    size_t count = 0;
+    *p = (tune_problem){.count = 0};
+    memset(&problem, 0, sizeof problem);
+    if (op->check(ctx, case_run_args(run, 0), false, &problem) != LLMK_OK ||
+        llmk_explain(ctx, op->id, case_run_args(run, 0), infos, LLMK_COUNT(infos), &count) !=
+            LLMK_OK) {
+        snprintf(error, error_size, "%s", llmk_error_message());
+        return false;
+    }
+    if (op->is_empty(&problem) || !llmk_tuning_shape(op, &problem, p->shape, sizeof p->shape)) {
+        snprintf(error, error_size, "%s is not tuned for such calls", op->name);
+        return false;
+    }
+    op->key(&problem, p->types, sizeof p->types);
+    for (size_t i = 0; i < count && i < LLMK_COUNT(infos); i++)
+        if (infos[i].verdict == LLMK_VERDICT_CHOSEN)
+            snprintf(p->fallback, sizeof p->fallback, "%s", infos[i].name);
+    if (!p->fallback[0]) {
+        snprintf(error, error_size, "no variant of %s serves it on this device", op->name);
+        return false;
+    }
+    for (size_t i = 0; i < op->variant_count; i++) {
+        const llmk_variant *v = &op->variants[i];
+        if (strcmp(v->name, "ref") == 0 || !v->supports(ctx, &problem, &why))
+            continue;
+        add(p, &(llmk_choice){v, NULL});
+        for (size_t c = 0; c < op->config_count; c++)
+            if (strcmp(op->configs[c].variant, v->name) == 0 &&
+                llmk_config_runs(ctx, &op->configs[c], &why) &&
+                (!op->config_fits || op->config_fits(ctx, &problem, &op->configs[c], &why)))
+                add(p, &(llmk_choice){v, &op->configs[c]});
+    }
+    return true;
+}

@@ -1,0 +1,58 @@
+/*
+ * tune_search.h - which of a case's candidates is to be kept: successive halving on short timings,
+ * then the best against the default, batch by batch. Nothing here knows how times are taken.
+ */
+#ifndef LLMK_TUNE_SEARCH_H
+#define LLMK_TUNE_SEARCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TUNE_NAME       128
+#define TUNE_CANDIDATES 64
+#define TUNE_WHY        400
+
+typedef struct tune_timing {
+    double us, spread; /* median of a call; (p95 - p5) / median */
+} tune_timing;
+
+/* Batches of a candidate and of the default in turn. */
+typedef struct tune_pair {
+    tune_timing candidate, fallback;
+    double q1, median, q3; /* of candidate - default, pair by pair, in us */
+} tune_pair;
+
+typedef enum tune_answer {
+    TUNE_OK,
+    TUNE_BAD, /* the candidate is wrong, crashed or hung: `why` says */
+    TUNE_STOP /* out of time, or interrupted */
+} tune_answer;
+
+/* What takes times. "default" is the library's own choice. */
+typedef struct tune_bench {
+    void *user;
+    tune_answer (*check)(void *user, const char *candidate, char why[TUNE_WHY]);
+    tune_answer (*time)(void *user, const char *candidate, double seconds, tune_timing *timing,
+                        char why[TUNE_WHY]);
+    tune_answer (*pair)(void *user, const char *candidate, double seconds, tune_pair *pair,
+                        char why[TUNE_WHY]);
+    /* Called for every candidate that falls away for being wrong. */
+    void (*dropped)(void *user, const char *candidate, const char *why);
+} tune_bench;
+
+typedef struct tune_result {
+    char winner[TUNE_NAME]; /* "default" where nothing was faster by more than the noise */
+    tune_timing tuned, fallback;
+    size_t tried, dropped;
+} tune_result;
+
+#define TUNE_DEFAULT "default"
+/* Shares of the default's time that a candidate must win. */
+#define TUNE_LEAST_GAIN 0.02
+
+/* TUNE_BAD: the default itself is no good, and `why` says what is wrong with it. */
+tune_answer tune_search(const tune_bench *bench, const char (*candidates)[TUNE_NAME], size_t count,
+                        double seconds, uint64_t seed, tune_result *result, char why[TUNE_WHY]);
+
+#endif

@@ -1,0 +1,270 @@
+/* tune_worker.c - the worker's side. */
+#include "tools/common/tune_worker.h"
+
+#include "ops/operator.h"
+#include "tools/common/bench_session.h"
+#include "tools/common/tune_problem.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+typedef struct worker {
+    FILE *answers;
+    llmk_context *ctx;
+    cl_command_queue queue;
+    llmk_device_info info;
+    case_run *run;
+    size_t sets;
+    const void *turn; /* whose candidate is in use */
+    uint64_t calls;   /* of the pretended timer */
+    const char *test; /* LLMK_TUNE_TEST, for tests: "timer=SEED,oob,hang,crash" */
+} worker;
+
+__attribute__((format(printf, 2, 3))) static void answer(worker *w, const char *fmt, ...)
+{
+    va_list list;
+    va_start(list, fmt);
+    vfprintf(w->answers, fmt, list);
+    va_end(list);
+    fputc('\n', w->answers);
+    fflush(w->answers);
+}
+
+static void refuse(worker *w, const char *sentence)
+{
+    char line[TUNE_WHY];
+    snprintf(line, sizeof line, "%s", sentence);
+    for (char *p = line; *p; p++)
+        if (*p == '\n' || *p == '\t' || *p == '\r')
+            *p = ' ';
+    answer(w, "no\t%s", line);
+}
+
+/* ---- What tests ask for ---- */
+
+static bool test_wants(const worker *w, const char *word)
+{
+    const size_t n = strlen(word);
+    for (const char *p = w->test; p && (p = strstr(p, word)) != NULL; p++)
+        if ((p == w->test || p[-1] == ',') && (!p[n] || p[n] == ',' || p[n] == '='))
+            return true;
+    return false;
+}
+
+/* A candidate that is none, for tests: does harm, and returns false. */
+static bool is_harmless(worker *w, const char *candidate)
+{
+    if (strcmp(candidate, "test-hang") == 0)
+        for (;;)
+            pause();
+    if (strcmp(candidate, "test-crash") == 0) {
+        signal(SIGSEGV, SIG_DFL);
+        raise(SIGSEGV);
+    }
+    case_run_sabotage(w->run, strcmp(candidate, "test-oob") == 0 ? CASE_OUTSIDE : CASE_HONEST);
+    return true;
+}
+
+/* A time that depends on the candidate and the seed, and noise that differs from call to call. */
+static double pretended_us(worker *w, const char *candidate, double noise)
+{
+    char text[512];
+    case_print(case_run_line(w->run), text, sizeof text);
+    const uint64_t seed = strtoull(strstr(w->test, "timer=") + 6, NULL, 10);
+    const uint64_t h = llmk_hash(llmk_hash(seed, text, strlen(text)), candidate, strlen(candidate));
+    w->calls++;
+    const uint64_t n = llmk_hash(h, &w->calls, sizeof w->calls);
+    return (50 + 100 * (double)(h >> 40) / 16777216) *
+           (1 + noise * ((double)(n >> 40) / 16777216 - 0.5));
+}
+
+/* ---- Requests ---- */
+
+static void take_case(worker *w, const char *text)
+{
+    char error[512];
+    case_line line;
+    tune_problem problem;
+    case_run_free(w->run);
+    w->run = NULL;
+    if (!case_parse(text, &line, error, sizeof error)) {
+        refuse(w, error);
+        return;
+    }
+    llmk_tuning_pin(w->ctx, NULL, NULL);
+    w->run = case_run_new(w->ctx, w->queue, &line, 1, false, error, sizeof error);
+    if (!w->run || !tune_problem_of(w->run, &problem, error, sizeof error)) {
+        refuse(w, error);
+        return;
+    }
+    w->sets = bench_choose_sets(&w->info, case_run_set_bytes(w->run));
+    if (!case_run_grow(w->run, w->sets, error, sizeof error)) {
+        case_run_free(w->run);
+        w->run = NULL;
+        refuse(w, error);
+        return;
+    }
+    fprintf(w->answers, "ok\t%s\t%s\t%s", problem.types, problem.shape, problem.fallback);
+    for (size_t i = 0; i < problem.count; i++)
+        fprintf(w->answers, "\t%s", problem.candidates[i]);
+    static const char *const pretended[] = {"oob", "hang", "crash"};
+    for (size_t i = 0; i < LLMK_COUNT(pretended); i++)
+        if (test_wants(w, pretended[i]))
+            fprintf(w->answers, "\ttest-%s", pretended[i]);
+    answer(w, "%s", "");
+}
+
+/* From here on calls use the candidate, on the path that a tuned row takes them. */
+static bool use(worker *w, const char *candidate)
+{
+    const llmk_operator *op = llmk_operator_get(case_run_line(w->run)->op->op);
+    const bool own = !strcmp(candidate, TUNE_DEFAULT) || !strncmp(candidate, "test-", 5);
+    llmk_choice choice;
+    return (own || llmk_choice_parse(op, candidate, &choice)) &&
+           llmk_tuning_pin(w->ctx, op, own ? NULL : &choice);
+}
+
+/* Whether they do: where its self-test fails, the library goes on without it. */
+static bool is_used(const worker *w, const char *candidate, char *why, size_t size)
+{
+    llmk_variant_info infos[32];
+    size_t count = 0;
+    const size_t length = strcspn(candidate, "@");
+    if (llmk_explain(w->ctx, case_run_line(w->run)->op->op, case_run_args(w->run, 0), infos, 32,
+                     &count) != LLMK_OK)
+        return false;
+    if (!w->ctx->tuning)
+        return true;
+    snprintf(why, size, "%s does not build, or fails its self-test", candidate);
+    for (size_t i = 0; i < count && i < LLMK_COUNT(infos); i++)
+        if (infos[i].verdict == LLMK_VERDICT_CHOSEN)
+            return strncmp(infos[i].name, candidate, length) == 0 && !infos[i].name[length] &&
+                   strcmp(infos[i].config ? infos[i].config : "",
+                          candidate[length] ? candidate + length + 1 : "") == 0;
+    return false;
+}
+
+static void check(worker *w, const char *candidate)
+{
+    char why[TUNE_WHY] = "it cannot be asked for";
+    if (!w->run || !use(w, candidate) || !is_used(w, candidate, why, sizeof why) ||
+        !is_harmless(w, candidate)) {
+        refuse(w, w->run ? why : "no case");
+        return;
+    }
+    const case_result result = case_run_check(w->run);
+    if (result.ok)
+        answer(w, "ok");
+    else
+        refuse(w, result.message);
+}
+
+typedef struct turn {
+    worker *worker;
+    const char *candidate;
+} turn;
+
+static bool enqueue(void *user, size_t set)
+{
+    const turn *t = user;
+    worker *w = t->worker;
+    if (w->turn != t && !use(w, t->candidate))
+        return false;
+    w->turn = t;
+    return case_run_enqueue(w->run, set, NULL) == LLMK_OK;
+}
+
+static void time_one(worker *w, const char *candidate, double seconds)
+{
+    turn t = {w, candidate};
+    w->turn = NULL;
+    const bench_work work = {w->queue, enqueue, &t, w->sets};
+    bench_timing timing;
+    if (w->run && test_wants(w, "timer"))
+        answer(w, "ok\t%.6f\t%.4f", pretended_us(w, candidate, 0.1), 0.1);
+    else if (w->run && bench_measure(&work, seconds, &timing))
+        answer(w, "ok\t%.6f\t%.4f", timing.us.median, bench_stats_spread(&timing.us));
+    else
+        refuse(w, w->run ? llmk_error_message() : "no case");
+}
+
+static void time_pair(worker *w, const char *candidate, double seconds)
+{
+    turn t = {w, candidate}, fallback = {w, TUNE_DEFAULT};
+    w->turn = NULL;
+    const bench_work first = {w->queue, enqueue, &t, w->sets};
+    const bench_work second = {w->queue, enqueue, &fallback, w->sets};
+    bench_pair pair;
+    if (w->run && test_wants(w, "timer")) {
+        const double a = pretended_us(w, candidate, 0.02), b = pretended_us(w, TUNE_DEFAULT, 0.02);
+        answer(w, "ok\t%.6f\t%.4f\t%.6f\t%.4f\t%.6f\t%.6f\t%.6f", a, 0.02, b, 0.02, a - b - 1,
+               a - b, a - b + 1);
+    } else if (w->run && bench_measure_pair(&first, &second, (double)INFINITY, seconds, &pair)) {
+        answer(w, "ok\t%.6f\t%.4f\t%.6f\t%.4f\t%.6f\t%.6f\t%.6f", pair.first.us.median,
+               bench_stats_spread(&pair.first.us), pair.second.us.median,
+               bench_stats_spread(&pair.second.us), pair.difference.q1, pair.difference.median,
+               pair.difference.q3);
+    } else {
+        refuse(w, w->run ? llmk_error_message() : "no case");
+    }
+}
+
+static void serve(worker *w, char *line)
+{
+    char *word = strchr(line, ' ');
+    if (!word) {
+        refuse(w, "no request");
+        return;
+    }
+    *word++ = '\0';
+    char *space = strchr(word, ' ');
+    const double seconds = space ? strtod(space, NULL) : 0;
+    if (strcmp(line, "case") == 0) {
+        take_case(w, word);
+        return;
+    }
+    if (space)
+        *space = '\0';
+    if (strcmp(line, "check") == 0)
+        check(w, word);
+    else if (strcmp(line, "time") == 0)
+        time_one(w, word, seconds);
+    else if (strcmp(line, "pair") == 0)
+        time_pair(w, word, seconds);
+    else
+        refuse(w, "no request");
+}
+
+int tune_worker(void)
+{
+    char line[1024];
+    worker w = {.test = getenv("LLMK_TUNE_TEST"), .info = LLMK_INIT(llmk_device_info)};
+    /* Not to outlive the tuner, not to end before it, and to keep what drivers print apart. */
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    signal(SIGINT, SIG_IGN);
+    const int fd = dup(STDOUT_FILENO);
+    w.answers = fd < 0 ? NULL : fdopen(fd, "w");
+    if (!w.answers || dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
+        return 1;
+    setenv("LLMK_TUNE_DB", "off", 1);
+    unsetenv("LLMK_VARIANT");
+    if (llmk_context_create(NULL, &w.ctx) != LLMK_OK ||
+        llmk_context_device_info(w.ctx, &w.info) != LLMK_OK || !(w.queue = case_queue_new(w.ctx))) {
+        refuse(&w, llmk_error_message());
+        return 1;
+    }
+    while (fgets(line, sizeof line, stdin)) {
+        line[strcspn(line, "\n")] = '\0';
+        serve(&w, line);
+    }
+    case_run_free(w.run);
+    clReleaseCommandQueue(w.queue);
+    llmk_context_free(w.ctx);
+    fclose(w.answers);
+    return 0;
+}

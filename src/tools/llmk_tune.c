@@ -1,0 +1,537 @@
+/*
+ * llmk-tune - measures which variant and configuration is fastest here, and keeps it for the
+ * library: docs/tuning.md.
+ */
+#include "ops/operator.h"
+#include "tools/common/tool.h"
+#include "tools/common/tune_db.h"
+#include "tools/common/tune_link.h"
+#include "tools/common/tune_plan.h"
+#include "tools/common/tune_worker.h"
+
+#include <getopt.h>
+#include <math.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char usage[] =
+    "usage: llmk-tune [options] [CASE...]\n"
+    "       llmk-tune [options] OP --shape M,N,K [--format FORMAT]\n"
+    "       llmk-tune --list\n"
+    "       llmk-tune --export FILE [--level device|architecture|vendor]\n"
+    "\n"
+    "Measures which variant and configuration of each operator is fastest on this device, checks\n"
+    "every candidate against its reference first, and keeps what beats the library's own choice "
+    "by\n"
+    "more than the noise. The library uses it from the next context on. Without a case: the cases\n"
+    "of all model lists, cheap ones first. Ctrl-C keeps what is found; the next run goes on "
+    "there.\n"
+    "\n"
+    "      --budget S       seconds in all (600)\n"
+    "      --shape SIZES    of one case: the operator's first fields, separated by commas\n"
+    "      --format FORMAT  of its weights: f16, w8, w4 ...; groups are of 128\n"
+    "      --model NAME     only the cases of a model\n"
+    "      --tokens T,T     numbers of tokens (a CPU: 1,2,4,8,32,128; else "
+    "1,2,4,8,16,64,512,2048)\n"
+    "      --lists DIR      where the model lists are\n"
+    "      --db FILE        the file to keep rows in (LLMK_TUNE_DB, or "
+    "~/.config/llmk/tuning.json)\n"
+    "      --again          measure also what the file has already\n"
+    "  -d, --device WHICH   an index, \"gpu\", \"cpu\" or a part of \"PLATFORM / DEVICE\"\n"
+    "      --seconds S      of the last comparison with the library's choice (0.3)\n"
+    "      --seed N         of the order in which candidates take turns (1)\n"
+    "  -l, --list           the rows of the file, and the configurations that there are\n"
+    "      --export FILE    write this device's rows to a file that the library can take in\n"
+    "      --level LEVEL    what exported rows are for (device)\n"
+    "  -h, --help           this text\n"
+    "      --version        the library's version\n";
+
+enum {
+    BUDGET = 256,
+    SHAPE,
+    FORMAT,
+    MODEL,
+    TOKENS,
+    LISTS,
+    DB,
+    AGAIN,
+    SECONDS,
+    SEED,
+    EXPORT,
+    LEVEL,
+    WORKER,
+    VERSION
+};
+
+static const struct option long_options[] = {
+    {"budget", required_argument, NULL, BUDGET},
+    {"shape", required_argument, NULL, SHAPE},
+    {"format", required_argument, NULL, FORMAT},
+    {"model", required_argument, NULL, MODEL},
+    {"tokens", required_argument, NULL, TOKENS},
+    {"lists", required_argument, NULL, LISTS},
+    {"db", required_argument, NULL, DB},
+    {"again", no_argument, NULL, AGAIN},
+    {"device", required_argument, NULL, 'd'},
+    {"seconds", required_argument, NULL, SECONDS},
+    {"seed", required_argument, NULL, SEED},
+    {"list", no_argument, NULL, 'l'},
+    {"export", required_argument, NULL, EXPORT},
+    {"level", required_argument, NULL, LEVEL},
+    {"help", no_argument, NULL, 'h'},
+    {"version", no_argument, NULL, VERSION},
+    {"worker", no_argument, NULL, WORKER}, /* what llmk-tune starts itself as */
+    {NULL, 0, NULL, 0},
+};
+
+#define MOST_TOKENS 16
+
+typedef struct settings {
+    double budget, seconds;
+    uint64_t seed, tokens[MOST_TOKENS];
+    size_t token_count;
+    const char *shape, *format, *model, *lists, *export_to;
+    tune_level level;
+    bool again, list, worker;
+    char db[4096];
+} settings;
+
+__attribute__((format(printf, 1, 2))) static int complain(const char *fmt, ...)
+{
+    va_list list;
+    va_start(list, fmt);
+    fputs("llmk-tune: ", stderr);
+    vfprintf(stderr, fmt, list);
+    fputc('\n', stderr);
+    va_end(list);
+    return 2;
+}
+
+/* ---- The command line ---- */
+
+static bool to_number(const char *text, double *value)
+{
+    char *end;
+    *value = strtod(text, &end);
+    return end != text && !*end && *value >= 0 && *value < 1e15;
+}
+
+static bool read_tokens(const char *text, settings *set)
+{
+    for (set->token_count = 0; *text && set->token_count < MOST_TOKENS;) {
+        char *end;
+        const unsigned long long n = strtoull(text, &end, 10);
+        if (*text < '1' || *text > '9' || (*end && *end != ',') || n > 1u << 30)
+            return false;
+        set->tokens[set->token_count++] = n;
+        text = *end ? end + 1 : end;
+    }
+    return set->token_count > 0 && !*text;
+}
+
+static int read_option(int option, settings *set)
+{
+    static const char *const levels[] = {"device", "architecture", "vendor"};
+    double number;
+    switch (option) {
+    case BUDGET:
+        return to_number(optarg, &set->budget)
+                   ? 0
+                   : complain("--budget is a number of seconds, not \"%s\"", optarg);
+    case SECONDS:
+        return to_number(optarg, &set->seconds) && set->seconds > 0
+                   ? 0
+                   : complain("--seconds is a number above 0, not \"%s\"", optarg);
+    case SEED:
+        if (!to_number(optarg, &number) || number != floor(number))
+            return complain("--seed is a whole number, not \"%s\"", optarg);
+        set->seed = (uint64_t)number;
+        return 0;
+    case TOKENS:
+        return read_tokens(optarg, set)
+                   ? 0
+                   : complain("--tokens are up to %d whole numbers of at least 1, separated by "
+                              "commas, not \"%s\"",
+                              MOST_TOKENS, optarg);
+    case SHAPE:
+        set->shape = optarg;
+        return 0;
+    case FORMAT:
+        set->format = optarg;
+        return 0;
+    case MODEL:
+        set->model = optarg;
+        return 0;
+    case LISTS:
+        set->lists = optarg;
+        return 0;
+    case DB:
+        return snprintf(set->db, sizeof set->db, "%s", optarg) < (int)sizeof set->db
+                   ? 0
+                   : complain("--db: the name is too long");
+    case EXPORT:
+        set->export_to = optarg;
+        return 0;
+    case LEVEL:
+        for (size_t i = 0; i < LLMK_COUNT(levels); i++)
+            if (strcmp(optarg, levels[i]) == 0) {
+                set->level = (tune_level)i;
+                return 0;
+            }
+        return complain("--level is device, architecture or vendor, not \"%s\"", optarg);
+    case AGAIN:
+        set->again = true;
+        return 0;
+    case 'd':
+        return setenv("LLMK_DEVICE", optarg, 1);
+    case 'l':
+        set->list = true;
+        return 0;
+    case WORKER:
+        set->worker = true;
+        return 0;
+    default:
+        fputs("Try 'llmk-tune --help'.\n", stderr);
+        return 2;
+    }
+}
+
+/* ---- What is shown ---- */
+
+typedef struct finding {
+    char text[512];
+    char fallback[TUNE_NAME];
+    tune_result result;
+} finding;
+
+typedef struct run {
+    const settings *set;
+    llmk_context *ctx;
+    tune_link link;
+    tune_plan plan;
+    double started;
+    finding *findings; /* one a case of the plan at most */
+    size_t found, kept, skipped, known, dropped;
+    bool failed;
+} run_state;
+
+static void clear_line(void)
+{
+    if (isatty(STDERR_FILENO))
+        fputs("\r\033[K", stderr);
+}
+
+static void show_progress(const run_state *r, size_t index)
+{
+    enum { WIDTH = 20 };
+    char bar[WIDTH + 1];
+    const double spent = tune_now() - r->started;
+    const double done = fmax((double)index / (double)r->plan.count, spent / r->set->budget);
+    if (!isatty(STDERR_FILENO))
+        return;
+    memset(bar, ' ', WIDTH);
+    memset(bar, '=', (size_t)(fmin(done, 1) * WIDTH));
+    bar[WIDTH] = '\0';
+    fprintf(stderr, "\r\033[K[%s] %zu/%zu cases, %.0f of %.0f s  %.80s", bar, index + 1,
+            r->plan.count, spent, r->set->budget, r->plan.list[index].text);
+}
+
+static void report_dropped(void *user, const char *candidate, const char *why)
+{
+    run_state *r = user;
+    r->dropped++;
+    clear_line();
+    fprintf(stderr, "llmk-tune: %s: %s is dropped: %s\n", r->link.text, candidate, why);
+}
+
+static void print_findings(const run_state *r)
+{
+    int width = 4;
+    for (size_t i = 0; i < r->found; i++) {
+        const int length = (int)strlen(r->findings[i].text);
+        width = length > width ? length : width;
+    }
+    if (r->found)
+        printf("%-*s %-12s %12s %12s %7s  %s\n", width, "case", "default", "us", "tuned us", "gain",
+               "tuned");
+    for (size_t i = 0; i < r->found; i++) {
+        const finding *f = &r->findings[i];
+        const bool kept = strcmp(f->result.winner, TUNE_DEFAULT) != 0;
+        const double before = f->result.fallback.us, after = kept ? f->result.tuned.us : before;
+        printf("%-*s %-12s %12.2f %12.2f %6.1f%%  %s\n", width, f->text, f->fallback, before, after,
+               before > 0 ? 100 * (1 - after / before) : 0, kept ? f->result.winner : "-");
+    }
+}
+
+/* ---- One case after the other ---- */
+
+static const llmk_operator *operator_of(const char *text)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(text, " "), text);
+    return llmk_operator_named(name);
+}
+
+static bool keep(run_state *r, const char *text, const tune_problem *problem,
+                 const tune_result *result)
+{
+    char variant[TUNE_NAME], hash[17], error[512];
+    const llmk_operator *op = operator_of(text);
+    const bool tuned = strcmp(result->winner, TUNE_DEFAULT) != 0;
+    llmk_choice choice = {NULL, NULL};
+    if (!op || (tuned && !llmk_choice_parse(op, result->winner, &choice)))
+        return complain("%s: there is no %s", text, result->winner) == 0;
+    snprintf(variant, sizeof variant, "%s", tuned ? choice.variant->name : LLMK_TUNING_RULE);
+    llmk_tuning_row row = {
+        .op = op->name, .types = problem->types, .shape = problem->shape, .variant = variant};
+    if (choice.config) {
+        llmk_tuning_hash(op, choice.config, hash);
+        row.config = choice.config->name;
+        row.hash = hash;
+    }
+    const tune_timing *best = tuned ? &result->tuned : &result->fallback;
+    const tune_source source = {text, best->us, best->spread, result->fallback.us};
+    if (!tune_db_put(r->set->db, r->ctx, &row, &source, error, sizeof error))
+        return complain("%s", error) == 0;
+    r->kept += tuned;
+    return true;
+}
+
+/* A winner of a mixture of experts, found with rows spread evenly, must not lose where Zipf's law
+ * spreads them; if it does, the default is kept. */
+static tune_answer hold_against_zipf(run_state *r, const char *text, const tune_bench *bench,
+                                     tune_result *result, char why[TUNE_WHY])
+{
+    char skewed[600];
+    tune_problem problem;
+    tune_pair pair;
+    if (strncmp(text, "moe_forward", 11) != 0 || strstr(text, "routing=") ||
+        strcmp(result->winner, TUNE_DEFAULT) == 0)
+        return TUNE_OK;
+    snprintf(skewed, sizeof skewed, "%s routing=zipf", text);
+    tune_answer answer = tune_link_case(&r->link, skewed, &problem, why);
+    if (answer == TUNE_OK)
+        answer = bench->check(bench->user, result->winner, why);
+    if (answer == TUNE_OK)
+        answer = bench->pair(bench->user, result->winner, r->set->seconds, &pair, why);
+    if (answer == TUNE_STOP)
+        return TUNE_STOP;
+    if (answer == TUNE_BAD)
+        report_dropped(r, result->winner, why);
+    if (answer == TUNE_BAD || pair.median > 0)
+        snprintf(result->winner, sizeof result->winner, "%s", TUNE_DEFAULT);
+    return TUNE_OK;
+}
+
+/* False: it is time to end. */
+static bool tune_one(run_state *r, const char *text)
+{
+    char why[TUNE_WHY] = "";
+    tune_problem problem;
+    finding *f = &r->findings[r->found];
+    tune_answer answer = tune_link_case(&r->link, text, &problem, why);
+    if (answer == TUNE_BAD) {
+        r->skipped++;
+        if (!r->link.worker || r->plan.count == 1) { /* the worker's end is nobody's choice */
+            clear_line();
+            complain("%s is not tuned: %s", text, why);
+            r->failed = true;
+        }
+        return true;
+    }
+    const llmk_operator *op = operator_of(text);
+    const llmk_tuning_row bucket = {
+        .op = op ? op->name : "", .types = problem.types, .shape = problem.shape};
+    if (answer == TUNE_OK && !r->set->again && tune_db_has(r->set->db, r->ctx, text, &bucket)) {
+        r->known++;
+        return true;
+    }
+    const tune_bench bench = tune_link_bench(&r->link);
+    if (answer == TUNE_OK)
+        answer = tune_search(&bench, (const char(*)[TUNE_NAME])problem.candidates, problem.count,
+                             r->set->seconds, r->set->seed, &f->result, why);
+    if (answer == TUNE_OK)
+        answer = hold_against_zipf(r, text, &bench, &f->result, why);
+    if (answer == TUNE_BAD) {
+        clear_line();
+        complain("%s: what the library uses, %s, is no good: %s", text, problem.fallback, why);
+        r->failed = true;
+    }
+    if (answer != TUNE_OK)
+        return answer != TUNE_STOP;
+    snprintf(f->text, sizeof f->text, "%s", text);
+    memcpy(f->fallback, problem.fallback, sizeof f->fallback);
+    r->found++;
+    return keep(r, text, &problem, &f->result) || !(r->failed = true);
+}
+
+static int tune_all(run_state *r)
+{
+    const settings *set = r->set;
+    r->findings = calloc(r->plan.count, sizeof *r->findings);
+    if (!r->findings)
+        return complain("out of memory") - 1;
+    r->started = tune_now();
+    r->link.deadline = set->budget > 0 ? r->started + set->budget : 0;
+    bool going = true;
+    size_t i = 0;
+    for (; going && i < r->plan.count && !tune_interrupted; i++) {
+        const char *text = r->plan.list[i].text;
+        if (!set->again && tune_db_has(set->db, r->ctx, text, NULL)) {
+            r->known++;
+            continue;
+        }
+        show_progress(r, i);
+        going = tune_one(r, text) && (r->link.deadline <= 0 || tune_now() < r->link.deadline);
+    }
+    clear_line();
+    print_findings(r);
+    printf(
+        "%s%zu of %zu cases measured%s, %zu of them tuned; %zu measured before, %zu not possible "
+        "here; %zu candidates dropped\nrows: %s\n",
+        r->found ? "\n" : "", r->found, r->plan.count,
+        tune_interrupted              ? " until the interruption"
+        : i < r->plan.count || !going ? " within the budget"
+                                      : "",
+        r->kept, r->known, r->skipped, r->dropped, set->db);
+    free(r->findings);
+    return tune_interrupted ? 130 : r->failed;
+}
+
+static int make_plan(run_state *r, char **words, int count)
+{
+    static const uint64_t for_cpus[] = {1, 2, 4, 8, 32, 128};
+    static const uint64_t for_others[] = {1, 2, 4, 8, 16, 64, 512, 2048};
+    const settings *set = r->set;
+    char error[512];
+    case_line line;
+    if (set->shape || set->format) {
+        if (count != 1 || set->model || strchr(words[0], ' '))
+            return complain("--shape and --format are for one operator");
+        if (!tune_plan_line(words[0], set->shape, set->format, &line, error, sizeof error))
+            return complain("%s", error);
+        return tune_plan_add(&r->plan, &line) ? 0 : complain("out of memory");
+    }
+    if (count && set->model)
+        return complain("--model does not go with a case");
+    for (int i = 0; i < count; i++) {
+        if (!case_parse(words[i], &line, error, sizeof error))
+            return complain("%s", error);
+        if (!tune_plan_add(&r->plan, &line))
+            return complain("out of memory");
+    }
+    if (count)
+        return 0;
+    const bool cpu = llmk_is_cpu(&r->ctx->caps);
+    const uint64_t *tokens = set->token_count ? set->tokens : cpu ? for_cpus : for_others;
+    const size_t token_count = set->token_count ? set->token_count
+                               : cpu            ? LLMK_COUNT(for_cpus)
+                                                : LLMK_COUNT(for_others);
+    if (!tune_plan_models(&r->plan, set->lists, set->model, tokens, token_count, error,
+                          sizeof error))
+        return complain("%s", error);
+    tune_plan_sort(&r->plan);
+    return r->plan.count ? 0 : complain("the model lists have no case that is tuned");
+}
+
+/* ---- --list, --export ---- */
+
+static int list_all(const settings *set, const llmk_context *ctx)
+{
+    char error[512];
+    printf("Rows of %s\n", set->db);
+    if (!tune_db_list(set->db, ctx, stdout, error, sizeof error))
+        return complain("%s", error) - 1;
+    printf("\nConfigurations\n");
+    for (llmk_op id = 0; id < 64; id++) {
+        const llmk_operator *op = llmk_operator_get(id);
+        const char *variant = "";
+        for (size_t i = 0; op && i < op->config_count; i++) {
+            if (strcmp(variant, op->configs[i].variant) != 0)
+                printf("%s%-16s %-10s", *variant || i ? "\n" : "", op->name,
+                       op->configs[i].variant);
+            variant = op->configs[i].variant;
+            printf(" %s", op->configs[i].name);
+        }
+        if (op && op->config_count)
+            putchar('\n');
+    }
+    return 0;
+}
+
+static int export_rows(const settings *set, const llmk_context *ctx)
+{
+    char error[512];
+    size_t count;
+    if (!tune_db_export(set->db, ctx, set->export_to, set->level, &count, error, sizeof error))
+        return complain("%s", error) - 1;
+    printf("wrote %s: %zu rows\n", set->export_to, count);
+    return 0;
+}
+
+static void interrupt(int signal_number)
+{
+    (void)signal_number;
+    tune_interrupted = 1;
+}
+
+static int with_context(const settings *set, char **words, int count)
+{
+    run_state r = {.set = set};
+    char error[512];
+    if (llmk_context_create(NULL, &r.ctx) != LLMK_OK)
+        return complain("%s", llmk_error_message()) - 1;
+    int status = 0;
+    if (set->list) {
+        status = list_all(set, r.ctx);
+    } else if (set->export_to) {
+        status = export_rows(set, r.ctx);
+    } else if (!tune_db_usable(set->db, error, sizeof error)) {
+        status = complain("%s", error) - 1;
+    } else if ((status = make_plan(&r, words, count)) == 0) {
+        const char *limit = getenv("LLMK_TUNE_TEST_LIMIT"); /* s a request, for tests */
+        r.link = (tune_link){
+            .limit = limit ? strtod(limit, NULL) : 60, .dropped = report_dropped, .user = &r};
+        status = tune_all(&r);
+        tune_link_close(&r.link);
+    }
+    tune_plan_free(&r.plan);
+    llmk_context_free(r.ctx);
+    return status;
+}
+
+static int run(int argc, char **argv)
+{
+    settings set = {.budget = 600, .seconds = 0.3, .seed = 1};
+    int option, status;
+    while ((option = getopt_long(argc, argv, "d:lh", long_options, NULL)) != -1) {
+        if (option == 'h')
+            return fputs(usage, stdout) < 0;
+        if (option == VERSION)
+            return puts(llmk_build_info()) < 0;
+        if ((status = read_option(option, &set)) != 0)
+            return status;
+    }
+    if (set.worker)
+        return tune_worker();
+    if (!set.db[0] && !llmk_tuning_path(set.db, sizeof set.db))
+        return complain("there is no home folder to keep rows in: name a file with --db");
+    if (strcmp(set.db, "off") == 0)
+        return complain("LLMK_TUNE_DB is off: name a file with --db");
+    /* The rows that there are say nothing about what the library would choose by itself. */
+    setenv("LLMK_TUNE_DB", "off", 1);
+    unsetenv("LLMK_VARIANT");
+    struct sigaction action = {.sa_handler = interrupt};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    return with_context(&set, argv + optind, argc - optind);
+}
+
+int main(int argc, char **argv)
+{
+    return tool_exit("llmk-tune", run(argc, argv));
+}

@@ -1,0 +1,92 @@
+/* gated_linear_reference.c - gate, up and activation in f64. */
+#include "reference/gated_linear_reference.h"
+
+#include "cases/case.h"
+#include "reference/norm_reference.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static const double U = 0x1p-24, TINY = 0x1p-126;
+
+typedef struct weight_row {
+    double *value, *magnitude;
+} weight_row;
+
+static bool make_row(weight_row *r, uint64_t k)
+{
+    r->value = malloc((k + 1) * sizeof *r->value);
+    r->magnitude = malloc((k + 1) * sizeof *r->magnitude);
+    return r->value && r->magnitude;
+}
+
+static void free_row(weight_row *r)
+{
+    free(r->value);
+    free(r->magnitude);
+}
+
+static double product(const double *x, const weight_row *w, uint64_t k, double bias, double *error)
+{
+    const double depth = linear_depth(k) * U;
+    double sum = 0, terms = 0;
+    for (uint64_t i = 0; i < k; i++) {
+        sum += x[i] * w->value[i];
+        terms += fabs(x[i]) * w->magnitude[i];
+    }
+    *error = terms * depth / (1 - depth) + 2 * U * (terms + fabs(bias)) + (double)(k + 2) * TINY;
+    return sum + bias;
+}
+
+double reference_activated(const gated_linear_f64 *p, double gate, double gate_error, double up,
+                           double up_error, double *error)
+{
+    const gated_reference f = {
+        .activation = p->activation, .limit = p->limit, .alpha = p->alpha, .y_dtype = LLMK_F32};
+    double own, unused, spread = 0;
+    const double h = reference_gated(&f, gate, 0, up, 0, &own);
+    for (int corner = 0; corner < 4; corner++) {
+        const double g = gate + (corner & 1 ? gate_error : -gate_error);
+        const double u = up + (corner & 2 ? up_error : -up_error);
+        spread = fmax(spread, fabs(reference_gated(&f, g, 0, u, 0, &unused) - h));
+    }
+    *error = 1.05 * (own + spread);
+    return h;
+}
+
+static void compute(const gated_linear_f64 *p, uint64_t i, uint64_t f, const weight_row *g,
+                    const weight_row *u)
+{
+    const uint64_t k = p->gate->k, at = i * p->n + f;
+    const double gate_bias = p->gate_bias ? p->gate_bias[f * p->step] : 0;
+    const double up_bias = p->up_bias ? p->up_bias[p->up_first + f * p->step] : 0;
+    const double residual = p->residual ? p->residual[at] : 0;
+    double gate_error, up_error, error;
+    const double gate = product(p->x + i * k, g, k, gate_bias, &gate_error);
+    const double up = product(p->x + i * k, u, k, up_bias, &up_error);
+    const double h = reference_activated(p, gate, gate_error, up, up_error, &error);
+    error += residual == 0 ? 0 : U * (fabs(h) + error + fabs(residual));
+    p->y[at] = h + residual;
+    p->bound[at] = error + case_rounding(p->y_type, fabs(p->y[at]) + error);
+}
+
+bool reference_gated_linear(const gated_linear_f64 *p)
+{
+    const uint64_t k = p->gate->k;
+    const double work = (double)p->m * (double)p->n * (double)k;
+    const uint64_t every = work <= 0x1p30 ? 1 : (uint64_t)(work / 0x1p30) + 1;
+    weight_row g = {0}, u = {0};
+    const bool good = make_row(&g, k) && make_row(&u, k);
+    for (uint64_t f = 0; good && f < p->n; f++) {
+        linear_weights_row(p->gate, f * p->step, g.value, g.magnitude);
+        linear_weights_row(p->up, p->up_first + f * p->step, u.value, u.magnitude);
+        for (uint64_t i = 0; i < p->m; i++) {
+            p->bound[i * p->n + f] = (double)INFINITY;
+            if ((i + f) % every == 0 || i == 0 || i + 1 == p->m)
+                compute(p, i, f, &g, &u);
+        }
+    }
+    free_row(&g);
+    free_row(&u);
+    return good;
+}

@@ -1,0 +1,135 @@
+#!/usr/bin/env bash
+# llmk-tune: candidates that do harm are dropped and said; whenever it is killed its file is whole; an
+# interruption keeps what was found, and the next run goes on; a timer that pretends (LLMK_TUNE_TEST)
+# never makes it keep what is slower; the library uses what it found. Usage: tune.sh BUILD_DIR WORK_DIR
+set -euo pipefail
+build=$1 work=$2
+tune=$build/llmk-tune info=$build/llmk-info
+rm -rf "$work"
+mkdir -p "$work"
+cd "$work"
+unset LLMK_TUNE_DB LLMK_VARIANT
+export LLMK_DEVICE=${LLMK_DEVICE:-cpu}
+failures=0
+fail() {
+    printf 'FAILED: %s\n' "$*"
+    failures=$((failures + 1))
+}
+# expect STATUS TEXT COMMAND...: the exit status, and TEXT somewhere in what it says.
+expect() {
+    local wanted=$1 text=$2 status=0
+    shift 2
+    "$@" >out 2>&1 || status=$?
+    if [ "$status" -ne "$wanted" ] || { [ -n "$text" ] && ! grep -qF -- "$text" out; }; then
+        fail "$*: exit status $status, expected $wanted and \"$text\""
+        sed 's/^/    /' out
+    fi
+}
+rows() { grep -c '"op":' "$1" || true; }
+# The file is whole: llmk-tune reads it, and no row of it is ignored.
+whole() {
+    "$tune" --db "$1" --list >listed 2>&1 || return 1
+    [ "$(sed '/^Configurations/,$d' listed | grep -c ' used$')" -eq "$(rows "$1")" ]
+}
+
+# --- sentences
+expect 2 'there is no operator "attention"' "$tune" --db a.json attention --shape 1
+expect 2 'operator quantize is not tuned' "$tune" --db a.json quantize --shape 1
+expect 2 '--shape has more than the 3 sizes of linear' "$tune" --db a.json linear --shape 1,2,3,4
+expect 2 '--budget is a number of seconds, not "soon"' "$tune" --budget soon
+expect 2 '--tokens are up to 16 whole numbers' "$tune" --tokens 1,0
+expect 2 '--level is device, architecture or vendor' "$tune" --level world
+expect 2 'there is no home folder' env -u HOME -u XDG_CONFIG_HOME "$tune"
+expect 2 'no model "unknown"' "$tune" --db a.json --model unknown
+echo '{"name": "package"}' >foreign.json
+expect 1 'no file of tuned rows; move it away' "$tune" --db foreign.json linear --shape 1,64,64
+grep -q package foreign.json || fail "a foreign file was written to"
+expect 1 'cannot be created' "$tune" --db /proc/none/a.json --seconds 0.01 add --shape 1,64
+
+# --- candidates that do harm
+export LLMK_TUNE_TEST_LIMIT=2
+LLMK_TUNE_TEST=oob,hang,crash expect 0 'test-oob is dropped: y: written before its start' \
+    "$tune" --db harm.json --seconds 0.02 'add rows=2 cols=512'
+grep -q 'test-hang is dropped: no answer within 2 s' out || fail "the hang is not told"
+grep -q 'test-crash is dropped: the worker crashed: it ended with signal 11' out || fail "the crash is not told"
+grep -q '1 of 1 cases measured' out || fail "the case was not finished: $(cat out)"
+[ "$(rows harm.json)" -eq 1 ] && ! grep -q 'test-' harm.json || fail "harm.json: $(cat harm.json)"
+unset LLMK_TUNE_TEST_LIMIT
+
+# --- a timer that pretends: what is kept is faster than the default by it
+for seed in 1 2; do
+    LLMK_TUNE_TEST=timer=$seed expect 0 'cases measured' "$tune" --db "timer$seed.json" \
+        --model smollm2-135m --tokens 1 --seconds 0.01
+    awk -F'[:,]' '/"variant"/ { own = $2 ~ /default/ } /"us"/ { us = $2 } /"default_us"/ {
+        if (own ? us + 0 != $2 + 0 : us + 0 > 0.98 * $2) exit 1 }' "timer$seed.json" ||
+        fail "timer=$seed: a slower one was kept"
+    [ "$(rows "timer$seed.json")" -ge 8 ] || fail "timer=$seed: $(cat out)"
+done
+grep -q '"config"' timer1.json || fail "nothing was tuned"
+
+# --- killed at any moment, the file is whole
+many() { # SEED FILE: some hundred rows, one after the other
+    LLMK_TUNE_TEST=timer=$1 exec "$tune" --db "$2" --model smollm2-135m --tokens 1,2,3,4,5,6,7,8 \
+        --seconds 0.01 --again >/dev/null 2>&1
+}
+now_ms() { date +%s%3N; }
+began=$(now_ms)
+(many 1 killed.json) &
+for _ in $(seq 1200); do
+    [ ! -e killed.json ] || break
+    sleep 0.05
+done
+first_row=$(($(now_ms) - began))
+kill -KILL $!
+wait $! 2>/dev/null || true
+kills=0
+for i in $(seq 20); do
+    (many "$i" killed.json) &
+    ms=$((RANDOM % (first_row * 3 / 2 + 1)))
+    sleep "$((ms / 1000)).$(printf %03d $((ms % 1000)))"
+    kill -KILL $! 2>/dev/null && kills=$((kills + 1))
+    wait $! 2>/dev/null || true
+    whole killed.json || fail "after kill $i: $(cat killed.json)"
+done
+[ "$kills" -ge 15 ] || fail "only $kills of 20 runs were killed"
+[ "$(rows killed.json)" -ge 1 ] || fail "no run got as far as a row"
+
+# --- an interruption keeps what was found, and the next run goes on
+LLMK_TUNE_TEST=timer=1 "$tune" --db stopped.json --model smollm2-135m --tokens 1 --seconds 0.01 >out 2>&1 &
+pid=$!
+for _ in $(seq 1200); do
+    [ ! -e stopped.json ] || break
+    sleep 0.05
+done
+kill -INT $pid
+status=0
+wait $pid || status=$?
+# A job of a script without job control ignores SIGINT, and llmk-tune asks for it again.
+[ "$status" -eq 130 ] || fail "interrupted: exit status $status: $(cat out)"
+grep -q 'until the interruption' out || fail "interrupted: $(cat out)"
+before=$(rows stopped.json)
+LLMK_TUNE_TEST=timer=1 expect 0 'cases measured' "$tune" --db stopped.json --model smollm2-135m --tokens 1 --seconds 0.01
+grep -q "; $before measured before" out || grep -Eq '; [1-9][0-9]* measured before' out || fail "it did not go on: $(cat out)"
+[ "$(rows stopped.json)" -gt "$before" ] || fail "it did not go on: $(cat out)"
+
+# --- a short budget with the real timer; the library uses the rows
+started=$SECONDS
+expect 0 'rows: budget.json' "$tune" --db budget.json --budget 4 --model smollm2-135m --tokens 1,2
+[ $((SECONDS - started)) -le 12 ] || fail "a budget of 4 s took $((SECONDS - started)) s"
+[ ! -e budget.json ] || whole budget.json || fail "budget.json: $(cat listed)" # a busy machine gets nowhere
+expect 0 '1 of 1 cases measured, 1 of them tuned' env LLMK_TUNE_TEST=timer=1 "$tune" --db used.json \
+    --seconds 0.01 'linear n=576 k=576 w=q4_1'
+expect 0 'as tuned' env LLMK_TUNE_DB="$work/used.json" "$info" 'linear n=576 k=576 w=q4_1'
+wanted=$(sed -n 's/.*"variant": "\(.*\)",/\1/p' used.json)$(sed -n 's/.*"config": "\(.*\)",/@\1/p' used.json)
+grep -qF "* $wanted" out || fail "the library does not use $wanted: $(grep '\*' out)"
+expect 0 '' env LLMK_TUNE_DB=off "$info" 'linear n=576 k=576 w=q4_1'
+! grep -q 'as tuned' out || fail "LLMK_TUNE_DB=off does not help"
+
+# --- rows for the library
+expect 0 'wrote export.json: 1 rows' "$tune" --db used.json --export export.json --level vendor
+grep -q '"vendor": "' export.json && ! grep -q '^      "device"' export.json || fail "$(cat export.json)"
+echo '{"llmk_tuning": 1, "ro' >truncated.json
+expect 1 'truncated.json: it is not JSON' "$tune" --db truncated.json --list
+
+[ "$failures" -eq 0 ] || exit 1
+echo "all as expected"

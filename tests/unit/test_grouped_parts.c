@@ -1,0 +1,148 @@
+/*
+ * test_grouped_parts.c - the tiles of cl/grouped_linear/grouped_parts.clh: together they are every
+ * row of every group of a launch times every column, once, whatever the groups and the work-groups.
+ */
+#include "llmk_cmocka.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef uint32_t part_uint;
+static inline part_uint part_min(part_uint a, part_uint b)
+{
+    return a < b ? a : b;
+}
+static inline part_uint part_max(part_uint a, part_uint b)
+{
+    return a > b ? a : b;
+}
+#define uint part_uint
+#define max  part_max
+#define min  part_min
+#define global
+#define TILE_M 128
+#define TILE_N 256
+#include "../../cl/grouped_linear/grouped_schedule.clh"
+
+#include "../../cl/grouped_linear/grouped_parts.clh"
+#undef min
+#undef max
+#undef max
+#undef uint
+
+/* Rows of each group; ends with -1. */
+static const int groups[][12] = {
+    {0, -1},
+    {1, -1},
+    {0, 1, 63, 64, 65, 128, 129, 300, 0, 0, -1},
+    {0, 0, 0, 1100, -1}, /* more than half a band of rows of tiles */
+    {2100, 0, 128, 1024, 1025, -1},
+    {16, 16, 16, 16, 16, 16, 16, 16, -1},
+};
+static const uint32_t columns[] = {32, 64, 128, 160, 256, 288, 1024, 1184};
+static const uint32_t units[] = {0, 1, 2, 7, 132}; /* 0: tiles are not halved */
+static const uint32_t balanced[] = {0, 32};
+
+static void cover(const grouped_t *g, uint32_t work_groups, uint32_t begin, uint32_t end)
+{
+    uint8_t *seen = calloc((size_t)(end - begin) + 1, g->columns / 32);
+    assert_non_null(seen);
+    const parts_t parts = parts_of(*g, work_groups);
+    for (uint32_t index = 0; index < parts.count + 3; index++) {
+        const part_t p = part_at(*g, parts, index);
+        if (p.width == 0)
+            continue;
+        assert_true(index < parts.count);
+        assert_true(p.width == TILE_N || p.width == TILE_N / 2);
+        assert_true(p.rows >= 1 && p.rows <= TILE_M && p.column % (TILE_N / 2) == 0);
+        assert_true(p.begin >= begin && p.begin + p.rows <= end);
+        if (g->balanced && p.rows % 32)
+            assert_true((int)(p.begin + p.rows) ==
+                        (g->schedule ? g->schedule[p.group + 1] : (int)end));
+        if (g->schedule) {
+            assert_true(p.group >= g->first && p.group < g->last);
+            assert_true((int)p.begin >= g->schedule[p.group]);
+            assert_true((int)(p.begin + p.rows) <= g->schedule[p.group + 1]);
+        }
+        for (uint32_t r = p.begin - begin; r < p.begin - begin + p.rows; r++)
+            for (uint32_t c = p.column; c < p.column + p.width && c < g->columns; c += 32)
+                assert_int_equal(seen[r * (g->columns / 32) + c / 32]++, 0);
+    }
+    for (size_t i = 0; i < (size_t)(end - begin) * (g->columns / 32); i++)
+        assert_int_equal(seen[i], 1);
+    free(seen);
+}
+
+static void test_schedules(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
+        int schedule[24] = {0};
+        grouped_t g = {.schedule = schedule, .empty = UINT32_MAX};
+        while (groups[i][g.groups] >= 0)
+            g.groups++;
+        int *tiles = schedule + g.groups + 1;
+        for (uint32_t e = 0; e < g.groups; e++) {
+            schedule[e + 1] = schedule[e] + groups[i][e];
+            tiles[e + 1] = tiles[e] + (groups[i][e] + TILE_M - 1) / TILE_M;
+        }
+        g.rows = (uint32_t)schedule[g.groups];
+        for (g.first = 0; g.first < g.groups; g.first++)
+            for (g.last = g.first + 1; g.last <= g.groups; g.last++)
+                for (size_t c = 0; c < sizeof columns / sizeof *columns; c++)
+                    for (size_t u = 0; u < 2 * sizeof units / sizeof *units; u++) {
+                        g.columns = columns[c];
+                        g.balanced = balanced[u % 2];
+                        cover(&g, units[u / 2], (uint32_t)schedule[g.first],
+                              (uint32_t)schedule[g.last]);
+                    }
+    }
+}
+
+static void test_without(void **state)
+{
+    (void)state;
+    static const uint32_t rows[] = {1, 64, 65, 128, 129, 1024, 1025, 3000};
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
+        for (size_t c = 0; c < sizeof columns / sizeof *columns; c++)
+            for (size_t u = 0; u < 2 * sizeof units / sizeof *units; u++) {
+                const grouped_t g = {.groups = 1,
+                                     .last = 1,
+                                     .rows = rows[r],
+                                     .empty = UINT32_MAX,
+                                     .columns = columns[c],
+                                     .balanced = balanced[u % 2]};
+                cover(&g, units[u / 2], 0, rows[r]);
+            }
+}
+
+/* The rows of tiles of one column come one after the other, those of several groups too. */
+static void test_order(void **state)
+{
+    (void)state;
+    static const int schedule[] = {0, 500, 500, 620, 0, 4, 4, 5};
+    const grouped_t g = {.schedule = schedule,
+                         .groups = 3,
+                         .last = 3,
+                         .rows = 620,
+                         .empty = UINT32_MAX,
+                         .columns = 1024};
+    const parts_t parts = parts_of(g, 20);
+    assert_int_equal(parts.count, 20);
+    for (uint32_t i = 0; i < parts.count; i++) {
+        const part_t p = part_at(g, parts, i);
+        assert_int_equal(p.column, i / 5 * TILE_N);
+        assert_int_equal(p.begin, i % 5 < 4 ? i % 5 * TILE_M : 500);
+        assert_int_equal(p.group, i % 5 < 4 ? 0 : 2);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_schedules),
+                                       cmocka_unit_test(test_without),
+                                       cmocka_unit_test(test_order)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
