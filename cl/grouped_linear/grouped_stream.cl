@@ -379,7 +379,7 @@ LINEAR_INLINE void add_biases(local float *biases, local const table_t *table, u
 #else
 #define FEW_ROWS(macro, name, kind) macro(name, 4, RESIDENT(6), 8, kind)
 #endif
-#define AFFINE_FEW_ROWS(macro, name) macro(name, 4, RESIDENT(5), 8, AFFINE)
+#define AFFINE_FEW_ROWS(macro, name) macro(name, 4, RESIDENT(6), 8, AFFINE)
 
 FEW_ROWS(LINEAR, grouped_stream_8, PLAIN)
 MORE_ROWS(LINEAR, grouped_stream_16, PLAIN)
