@@ -45,8 +45,8 @@ void llmk_linear_weights_key(const llmk_weights *w, char *text, size_t size);
 uint32_t llmk_linear_access(const llmk_weights *w, const llmk_view *x);
 uint32_t llmk_linear_shift(uint32_t v);
 
-/* The weights along K that a kernel on mma.sync applies one scale to, in units of 32; 0: a row of W.
- * And whether x is other than rows of one stride, of whole vectors and a multiple of `step`
+/* The weights along K that a kernel on mma.sync applies one scale to, in units of 32; 0: a row of
+ * W. And whether x is other than rows of one stride, of whole vectors and a multiple of `step`
  * elements in W's order. (linear_stream.c) */
 uint32_t llmk_linear_span(const llmk_weights *w);
 bool llmk_linear_gathers(const llmk_weights *w, const llmk_view *x, uint32_t step);
