@@ -247,7 +247,7 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
         for (uint n = 0; n < tiles; n++)
             load_step(gate && n == 1 ? up : a, &t[n], groups,
                       FRAGMENT_IS_PAST(step, steps) ? steps - 1 : step,
-                      kind != PLAIN || WARPS == 16);
+                      (kind != PLAIN) | (WARPS == 16));
         load_x(a, x_row, step * STEP_K + q * 8, parts, gathered, x);
         FRAGMENT_UNROLL
         for (uint h = 0; h < HALVES; h++) {
