@@ -209,6 +209,7 @@ static llmk_context *context_of(const pretence *device)
     assert_non_null(ctx->forced_image);
     ctx->caps.vendor = device->vendor;
     ctx->caps.type = device->type;
+    ctx->caps.compute_units = 1; /* small cases have few work-groups for it, or many */
     ctx->caps.compute_capability = device->compute_capability;
     ctx->caps.subgroup_sizes = device->subgroup_sizes;
     ctx->forced_subgroup = device->forced_subgroup;
@@ -252,6 +253,53 @@ static bool ask(llmk_context *ctx, cl_command_queue queue, const case_op *op, co
     return true;
 }
 
+/* Cases beside the quick ones, which leave pairs of types out: {a,b} stands for either. */
+#define FLOATS "{f32,f16,bf16}"
+static const struct {
+    const char *op, *text;
+} more[] = {
+    {"add", "rank1 cols=64 a=" FLOATS " b=" FLOATS " y=" FLOATS},
+    {"error_report", "n=4 k=256 r=" FLOATS " a=" FLOATS},
+    {"gated_activation", "d=64 x=" FLOATS " y=" FLOATS},
+    {"rmsnorm", "h={64,1000,4096} x=" FLOATS " y=" FLOATS},
+    {"moe_route", "t=2 h=64 x=" FLOATS " gate=" FLOATS},
+    {"linear", "m={1,5,70} n={32,64} k=256 x=" FLOATS " w={f32,f16,bf16,w8,q4_k,q6_k}"},
+    {"linear",
+     "m={1,12,70} n={32,64} k=256 x=" FLOATS " w=w4 group={0,32,64,128} layout={portable,nv}"},
+    {"linear",
+     "m={1,12,70} n={32,64} k=256 x=" FLOATS " w=w8 group={0,32,64} layout={portable,nv}"},
+    {"linear", "m=70 n=256 k=32 x=f32 w=f32"}, /* enough tiles for linear_gemm_wide */
+    {"gated_linear", "m={1,70} n=64 k=256 x=" FLOATS " w={f32,f16,bf16,w8,q4_k,q6_k}"},
+    {"gated_linear", "m={1,70} n=64 k=256 x=" FLOATS " w=w4 group={0,32,64,128}"},
+    {"gated_linear", "m={1,12} n={16,64} k=256 x=" FLOATS " w=w4 group={0,32,64,128} nv"},
+    {"gated_linear", "m={1,12} n={16,64} k=256 x=" FLOATS " w=w8 group={0,32,64} nv"},
+    {"grouped_linear", "r={8,70} e=4 n=64 k=256 x=" FLOATS " w={f32,f16,bf16,w8,q4_k,q6_k}"},
+    {"grouped_linear", "r={8,70} e=4 n=64 k=256 x=" FLOATS " w=w4"},
+    {"grouped_linear", "r={8,70} e=4 n=64 k=256 x=" FLOATS " w=w4 group={0,32,64,128} nv"},
+    {"grouped_linear", "r={8,70} e=4 n=64 k=256 x=" FLOATS " w=w8 group={0,32,64} nv"},
+};
+
+/* As images/images.py does; how many cases were made. */
+static size_t ask_expanded(llmk_context *ctx, cl_command_queue queue, const case_op *op,
+                           const char *text)
+{
+    const char *open = strchr(text, '{'), *close = open ? strchr(open, '}') : NULL;
+    if (!close) {
+        if (!ask(ctx, queue, op, text))
+            fail_msg("not made: %s %s", op->name, text);
+        return 1;
+    }
+    size_t cases = 0;
+    for (const char *p = open; p < close;) {
+        char line[256];
+        const size_t n = strcspn(++p, ",}");
+        snprintf(line, sizeof line, "%.*s%.*s%s", (int)(open - text), text, (int)n, p, close + 1);
+        cases += ask_expanded(ctx, queue, op, line);
+        p += n;
+    }
+    return cases;
+}
+
 static void test_device(void **state)
 {
     const pretence *device = *state;
@@ -263,9 +311,13 @@ static void test_device(void **state)
         for (size_t i = 0; i < (*op)->entry_count; i++)
             if ((*op)->entries[i].tier == CASE_QUICK)
                 cases += ask(ctx, queue, *op, (*op)->entries[i].text);
+    assert_true(cases > 0);
+    for (size_t i = 0; i < LLMK_COUNT(more); i++)
+        for (const case_op *const *op = case_ops; *op; op++)
+            if (strcmp((*op)->name, more[i].op) == 0)
+                ask_expanded(ctx, queue, *op, more[i].text);
     clReleaseCommandQueue(queue);
     llmk_context_free(ctx);
-    assert_true(cases > 0);
     if (llmk_manifest_gap())
         fail_msg("not in cl/manifest.txt: %s", llmk_manifest_gap());
 }
