@@ -5,8 +5,9 @@
  *
  *     test_manifest [FILE]
  *
- * FILE gets a line a launch that differs from the others, "STEM|KERNEL|X,Y,Z|ARGUMENT,...", for
- * tests/images/check_images.py: an argument is "global", "local" or the bytes of a value.
+ * FILE gets a line a launch that differs from the others, "STEM|KERNEL|X,Y,Z|ARGUMENT,...|amd", for
+ * tests/images/check_images.py: an argument is "global", "local" or the bytes of a value, and the
+ * last is empty on devices that are not AMD's.
  */
 #include "llmk_cmocka.h"
 
@@ -177,8 +178,9 @@ llmk_status __wrap_llmk_kernel_enqueue(llmk_kernel *k, const size_t groups[3],
     (void)groups;
     launch_note *n = (launch_note *)(void *)k->program;
     char line[2 * MAX_LINE + 128];
-    snprintf(line, sizeof line, "%s|%s|%zu,%zu,%zu|%s", n->stem, k->name, local[0], local[1],
-             local[2], n->arguments);
+    const bool amd = k->launch->ctx->caps.vendor == LLMK_VENDOR_AMD;
+    snprintf(line, sizeof line, "%s|%s|%zu,%zu,%zu|%s|%s", n->stem, k->name, local[0], local[1],
+             local[2], n->arguments, amd ? "amd" : "");
     keep(&launches, line);
     free(n);
     k->program = NULL;
@@ -209,6 +211,8 @@ static llmk_context *context_of(const pretence *device)
     assert_non_null(ctx->forced_image);
     ctx->caps.vendor = device->vendor;
     ctx->caps.type = device->type;
+    /* As src/core/device.c has it. */
+    ctx->caps.max_work_group = device->vendor == LLMK_VENDOR_AMD ? 256 : 1024;
     ctx->caps.compute_units = 1; /* small cases have few work-groups for it, or many */
     ctx->caps.compute_capability = device->compute_capability;
     ctx->caps.subgroup_sizes = device->subgroup_sizes;
