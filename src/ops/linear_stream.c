@@ -60,8 +60,8 @@ static int kind_of(const linear_problem *p)
 bool llmk_linear_stream_has_sizes(const linear_problem *p)
 {
     const uint32_t span = llmk_linear_span(p->weights);
-    const uint32_t step = p->weights->layout == LLMK_LAYOUT_U4_NV ? 4 : 2;
-    return kind_of(p) < ANY && (span == 0 || span == step);
+    return kind_of(p) < ANY &&
+           (span == 0 || (span == 4 && p->weights->layout == LLMK_LAYOUT_U4_NV));
 }
 
 /* Where there are few work-groups for a compute unit, smaller ones with more warps. Depends on the
