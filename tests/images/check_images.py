@@ -377,12 +377,13 @@ def check_launches_of(name, stem, launches, arguments, sizes, most=None):
                 if items_of(size) > most[kernel]:
                     problem(where, f"takes {most[kernel]} items, and the host asks for {size}")
         elif ONE_SIZE.search(stem):
-            # Launched by no case: in groups as its neighbours, which share the layout, and with the
-            # arguments of one of them or of its like in another configuration.
+            # Launched by no case: in groups and with arguments as one of its neighbours, which share
+            # the layout, or its like in another configuration.
             groups = {size for neighbour in asked.values() for size in neighbour[0]}
             lists = {given for neighbour in asked.values() for given in neighbour[2]}
             for other, kernels in launches.items():
                 if other.split("-")[0] == file and kernel in kernels:
+                    groups |= kernels[kernel][0]
                     lists |= kernels[kernel][2]
             if required not in groups:
                 problem(where, f"requires work-groups of {required}, and its neighbours "
