@@ -23,19 +23,6 @@
 
 #define unpack8(T) LLMK_PASTE(T, _unpack8)
 
-static inline float dot8(float8 a, float8 b, float sum)
-{
-    sum += a.s0 * b.s0;
-    sum += a.s1 * b.s1;
-    sum += a.s2 * b.s2;
-    sum += a.s3 * b.s3;
-    sum += a.s4 * b.s4;
-    sum += a.s5 * b.s5;
-    sum += a.s6 * b.s6;
-    sum += a.s7 * b.s7;
-    return sum;
-}
-
 #ifdef FRAGMENT_EMULATED
 static inline float8 f16_unpack8(uint4 v) { return vload_half8(0, (const half *)&v); }
 #endif

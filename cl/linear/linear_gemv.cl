@@ -184,18 +184,6 @@ INLINE float8 x8(const linear_t a, ulong row, uint k)
     return v;
 }
 
-static inline float dot8(float8 a, float8 b, float sum)
-{
-    sum += a.s0 * b.s0;
-    sum += a.s1 * b.s1;
-    sum += a.s2 * b.s2;
-    sum += a.s3 * b.s3;
-    sum += a.s4 * b.s4;
-    sum += a.s5 * b.s5;
-    sum += a.s6 * b.s6;
-    sum += a.s7 * b.s7;
-    return sum;
-}
 static inline float sum8(float8 v)
 {
     const float4 s = v.lo + v.hi;

@@ -80,6 +80,19 @@ extern const grouped_products llmk_grouped_nv_stream, llmk_grouped_emulated_nv_s
     X("emulated-nv-stream", emulated_nv_stream)                                                    \
     X("ref", ref)
 
+/* Rows of an operator's table of variants, and their functions, which call the operator's own
+ *     supports(ctx, products, name, problem, why)   launch(launch, products, problem) */
+#define LLMK_GROUPED_FUNCTIONS(name, id)                                                           \
+    static bool id##_supports(llmk_context *ctx, const void *p, llmk_reason *why)                  \
+    {                                                                                              \
+        return supports(ctx, &llmk_grouped_##id, name, p, why);                                    \
+    }                                                                                              \
+    static llmk_status id##_launch(llmk_launch *l, const void *p)                                  \
+    {                                                                                              \
+        return launch(l, &llmk_grouped_##id, p);                                                   \
+    }
+#define LLMK_GROUPED_ROW(name, id) {name, id##_supports, id##_launch},
+
 /* ---- What products share (grouped.c) ---- */
 
 /* Columns of y. */

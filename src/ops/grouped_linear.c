@@ -121,19 +121,8 @@ static llmk_status launch(llmk_launch *l, const grouped_products *products, cons
     return products->launch(l, &g);
 }
 
-#define FUNCTIONS(name, id)                                                                        \
-    static bool id##_supports(llmk_context *ctx, const void *p, llmk_reason *why)                  \
-    {                                                                                              \
-        return supports(ctx, &llmk_grouped_##id, name, p, why);                                    \
-    }                                                                                              \
-    static llmk_status id##_launch(llmk_launch *l, const void *p)                                  \
-    {                                                                                              \
-        return launch(l, &llmk_grouped_##id, p);                                                   \
-    }
-#define ROW(name, id) {name, id##_supports, id##_launch},
-
-LLMK_GROUPED_VARIANTS(FUNCTIONS)
-static const llmk_variant variants[] = {LLMK_GROUPED_VARIANTS(ROW)};
+LLMK_GROUPED_VARIANTS(LLMK_GROUPED_FUNCTIONS)
+static const llmk_variant variants[] = {LLMK_GROUPED_VARIANTS(LLMK_GROUPED_ROW)};
 
 static const llmk_config configs[] = {
     {"portable", "height-4", {LLMK_GROUPED_FEW}, 0, 0},

@@ -269,19 +269,8 @@ static bool supports(llmk_context *ctx, const grouped_products *products, const 
                           (const char *[]){"x", "y", "gate", "shared_router"}, 4, why);
 }
 
-#define FUNCTIONS(name, id)                                                                        \
-    static bool id##_supports(llmk_context *ctx, const void *p, llmk_reason *why)                  \
-    {                                                                                              \
-        return supports(ctx, &llmk_grouped_##id, name, p, why);                                    \
-    }                                                                                              \
-    static llmk_status id##_launch(llmk_launch *l, const void *p)                                  \
-    {                                                                                              \
-        return launch(l, &llmk_grouped_##id, p);                                                   \
-    }
-#define ROW(name, id) {name, id##_supports, id##_launch},
-
-LLMK_GROUPED_VARIANTS(FUNCTIONS)
-static const llmk_variant variants[] = {LLMK_GROUPED_VARIANTS(ROW)};
+LLMK_GROUPED_VARIANTS(LLMK_GROUPED_FUNCTIONS)
+static const llmk_variant variants[] = {LLMK_GROUPED_VARIANTS(LLMK_GROUPED_ROW)};
 
 const grouped_products *llmk_moe_products(const llmk_moe_plan *plan, uint64_t tokens)
 {

@@ -7,36 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-static const double U = 0x1p-24, TINY = 0x1p-126;
-
-typedef struct weight_row {
-    double *value, *magnitude;
-} weight_row;
-
-static bool make_row(weight_row *r, uint64_t k)
-{
-    r->value = malloc((k + 1) * sizeof *r->value);
-    r->magnitude = malloc((k + 1) * sizeof *r->magnitude);
-    return r->value && r->magnitude;
-}
-
-static void free_row(weight_row *r)
-{
-    free(r->value);
-    free(r->magnitude);
-}
-
-static double product(const double *x, const weight_row *w, uint64_t k, double bias, double *error)
-{
-    const double depth = linear_depth(k) * U;
-    double sum = 0, terms = 0;
-    for (uint64_t i = 0; i < k; i++) {
-        sum += x[i] * w->value[i];
-        terms += fabs(x[i]) * w->magnitude[i];
-    }
-    *error = terms * depth / (1 - depth) + 2 * U * (terms + fabs(bias)) + (double)(k + 2) * TINY;
-    return sum + bias;
-}
+static const double U = 0x1p-24;
 
 double reference_activated(const gated_linear_f64 *p, double gate, double gate_error, double up,
                            double up_error, double *error)
@@ -54,16 +25,16 @@ double reference_activated(const gated_linear_f64 *p, double gate, double gate_e
     return h;
 }
 
-static void compute(const gated_linear_f64 *p, uint64_t i, uint64_t f, const weight_row *g,
-                    const weight_row *u)
+static void compute(const gated_linear_f64 *p, uint64_t i, uint64_t f, const linear_row *g,
+                    const linear_row *u)
 {
     const uint64_t k = p->gate->k, at = i * p->n + f;
     const double gate_bias = p->gate_bias ? p->gate_bias[f * p->step] : 0;
     const double up_bias = p->up_bias ? p->up_bias[p->up_first + f * p->step] : 0;
     const double residual = p->residual ? p->residual[at] : 0;
     double gate_error, up_error, error;
-    const double gate = product(p->x + i * k, g, k, gate_bias, &gate_error);
-    const double up = product(p->x + i * k, u, k, up_bias, &up_error);
+    const double gate = linear_row_product(p->x + i * k, NULL, g, k, gate_bias, &gate_error);
+    const double up = linear_row_product(p->x + i * k, NULL, u, k, up_bias, &up_error);
     const double h = reference_activated(p, gate, gate_error, up, up_error, &error);
     error += residual == 0 ? 0 : U * (fabs(h) + error + fabs(residual));
     p->y[at] = h + residual;
@@ -75,8 +46,8 @@ bool reference_gated_linear(const gated_linear_f64 *p)
     const uint64_t k = p->gate->k;
     const double work = (double)p->m * (double)p->n * (double)k;
     const uint64_t every = work <= 0x1p30 ? 1 : (uint64_t)(work / 0x1p30) + 1;
-    weight_row g = {0}, u = {0};
-    const bool good = make_row(&g, k) && make_row(&u, k);
+    linear_row g = {0}, u = {0};
+    const bool good = linear_row_make(&g, k) && linear_row_make(&u, k);
     for (uint64_t f = 0; good && f < p->n; f++) {
         linear_weights_row(p->gate, f * p->step, g.value, g.magnitude);
         linear_weights_row(p->up, p->up_first + f * p->step, u.value, u.magnitude);
@@ -86,7 +57,7 @@ bool reference_gated_linear(const gated_linear_f64 *p)
                 compute(p, i, f, &g, &u);
         }
     }
-    free_row(&g);
-    free_row(&u);
+    linear_row_free(&g);
+    linear_row_free(&u);
     return good;
 }

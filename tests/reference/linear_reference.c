@@ -414,3 +414,32 @@ bool linear_reference(const linear_problem_f64 *p)
     free(magnitude);
     return good;
 }
+
+bool linear_row_make(linear_row *r, uint64_t k)
+{
+    r->value = malloc((k + 1) * sizeof *r->value);
+    r->magnitude = malloc((k + 1) * sizeof *r->magnitude);
+    return r->value && r->magnitude;
+}
+
+void linear_row_free(linear_row *r)
+{
+    free(r->value);
+    free(r->magnitude);
+}
+
+double linear_row_product(const double *x, const double *x_error, const linear_row *w, uint64_t k,
+                          double bias, double *error)
+{
+    const double depth = linear_depth(k) * UNIT_F32;
+    double sum = 0, terms = 0, inherited = 0;
+    for (uint64_t i = 0; i < k; i++) {
+        const double xe = x_error ? x_error[i] : 0;
+        sum += x[i] * w->value[i];
+        terms += (fabs(x[i]) + xe) * w->magnitude[i];
+        inherited += xe * fabs(w->value[i]);
+    }
+    *error = inherited + terms * depth / (1 - depth) + 2 * UNIT_F32 * (terms + fabs(bias)) +
+             (double)(k + 2) * TINY_F32;
+    return sum + bias;
+}

@@ -78,4 +78,15 @@ bool linear_reference(const linear_problem_f64 *p);
 /* Roundings that any one product goes through on its way into y. */
 double linear_depth(uint64_t k);
 
+/* A row of weights, and the magnitudes of its terms (linear_weights_row). */
+typedef struct linear_row {
+    double *value, *magnitude;
+} linear_row;
+
+bool linear_row_make(linear_row *r, uint64_t k);
+void linear_row_free(linear_row *r);
+/* x . w + bias; *error: its bound, where x itself errs by x_error (or NULL). */
+double linear_row_product(const double *x, const double *x_error, const linear_row *w, uint64_t k,
+                          double bias, double *error);
+
 #endif
