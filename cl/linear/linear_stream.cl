@@ -4,7 +4,8 @@
 // a time, read by the lanes that need it. docs/matrix-units.md explains it. The build chooses
 //
 //     -DX=f16 | bf16   -DW=u4_nv | s8_nv   -DFRAGMENT_MMA, and perhaps -DFRAGMENT_EMULATED
-//     -DWARPS=4 | 8 | 16    share the rows of a work-group: each takes every WARPS-th step along K
+//     -DWARPS=4 | 8 | 16    share the rows of a work-group: each takes every WARPS-th step along K;
+//                           4 and 16 for scales of whole steps and the kinds plain and zeros alone
 //     -DTILES=1 | 2         blocks of 16 rows of W in a work-group
 //     -DSPAN=1 | 2 | 4      times 32 weights along K have one scale: groups are multiples of that;
 //                           0: a row has one scale
@@ -284,61 +285,31 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
 
 // How many work-groups find room on a compute unit, which bounds their registers. Short spans need
 // more of them, and so does the end of gated pairs.
-#define SHORT (SPAN == 1 || SPAN == 2)
-#ifdef GATED
-#if WARPS == 4
-#define ANY_8    RESIDENT(3)
-#define ANY_16   RESIDENT(3)
+#if WARPS == 8
+#define ANY_8  RESIDENT(2)
+#define ANY_16 RESIDENT(1)
+#if SPAN == 1 || SPAN == 2
+#define PLAIN_8  RESIDENT(2)
+#define PLAIN_16 RESIDENT(1)
+#elif W_IS_U4 || defined(GATED)
+#define PLAIN_8  RESIDENT(3)
+#define PLAIN_16 RESIDENT(2)
+#else
+#define PLAIN_8  RESIDENT(4)
+#define PLAIN_16 RESIDENT(2)
+#endif
+#elif WARPS == 4 && defined(GATED)
 #define PLAIN_8  RESIDENT(5)
 #define PLAIN_16 RESIDENT(3)
-#elif WARPS == 8
-#define ANY_8  RESIDENT(2)
-#define ANY_16 RESIDENT(1)
-#if SHORT
-#define PLAIN_8  RESIDENT(2)
-#define PLAIN_16 RESIDENT(1)
-#else
-#define PLAIN_8  RESIDENT(3)
-#define PLAIN_16 RESIDENT(2)
-#endif
-#else
-#define ANY_8    RESIDENT(1)
-#define ANY_16   RESIDENT(1)
-#define PLAIN_8  RESIDENT(1)
-#define PLAIN_16 RESIDENT(1)
-#endif
 #elif WARPS == 4
-#define ANY_8  RESIDENT(4)
-#define ANY_16 RESIDENT(3)
-#if SHORT
-#define PLAIN_8  RESIDENT(4)
-#define PLAIN_16 RESIDENT(3)
-#else
 #define PLAIN_8  RESIDENT(7)
 #define PLAIN_16 RESIDENT(4)
-#endif
-#elif WARPS == 8
-#define ANY_8  RESIDENT(2)
-#define ANY_16 RESIDENT(1)
-#if SHORT
+#elif TILES == 1
 #define PLAIN_8  RESIDENT(2)
+#define PLAIN_16 RESIDENT(2)
+#else
+#define PLAIN_8  RESIDENT(1)
 #define PLAIN_16 RESIDENT(1)
-#elif W_IS_U4
-#define PLAIN_8  RESIDENT(3)
-#define PLAIN_16 RESIDENT(2)
-#else
-#define PLAIN_8  RESIDENT(4)
-#define PLAIN_16 RESIDENT(2)
-#endif
-#else
-#define ANY_8   RESIDENT(1)
-#define ANY_16  RESIDENT(1)
-#define PLAIN_8 RESIDENT(2)
-#if SHORT
-#define PLAIN_16 RESIDENT(1)
-#else
-#define PLAIN_16 RESIDENT(2)
-#endif
 #endif
 
 #ifdef GATED
@@ -366,7 +337,14 @@ STREAM(linear_stream_8, PLAIN_8, TILES, 1, PLAIN, false)
 STREAM(linear_stream_16, PLAIN_16, TILES, 2, PLAIN, false)
 STREAM(linear_stream_8_zeros, PLAIN_8, TILES, 1, ZEROS, false)
 STREAM(linear_stream_16_zeros, PLAIN_16, TILES, 2, ZEROS, false)
+// Of these there is one size, which keeps images few.
+#if WARPS == 8 || defined(FRAGMENT_EMULATED)
+#ifndef ANY_8
+#define ANY_8
+#define ANY_16
+#endif
 STREAM(linear_stream_8_any, ANY_8, TILES, 1, ANY, false)
 STREAM(linear_stream_16_any, ANY_16, TILES, 2, ANY, false)
 STREAM(linear_stream_8_gathered, ANY_8, TILES, 1, ANY, true)
 STREAM(linear_stream_16_gathered, ANY_16, TILES, 2, ANY, true)
+#endif

@@ -24,8 +24,8 @@ typedef struct grouped_problem {
     uint32_t groups; /* of the schedule */
     uint32_t rest;   /* the group whose rows are zeros, or UINT32_MAX */
     uint32_t height; /* of the schedule's tiles */
-    uint64_t rows;   /* of all groups */
     uint32_t fan;    /* row r has row source[r] / fan of x */
+    uint64_t rows;   /* of all groups */
     const grouped_gate *gate; /* or NULL */
     cl_mem gathered;          /* scratch: x's rows in the order of the groups; or NULL */
 } grouped_problem;

@@ -153,7 +153,8 @@ static llmk_status combine_stream(llmk_launch *launch, const grouped_problem *p,
     llmk_grouped_arg(&k, p, &p->weights->segments[0]);
     llmk_grouped_arg_combine(&k, p, combine);
     llmk_arg_u32(&k, p->height);
-    return llmk_kernel_enqueue(&k, (size_t[]){blocks, 1, 1}, (size_t[]){MOST_WARPS * WARP, 1, 1});
+    return llmk_kernel_enqueue(&k, (size_t[]){blocks, 1, 1},
+                               (size_t[]){(size_t)MOST_WARPS * WARP, 1, 1});
 }
 
 static llmk_status nv_launch(llmk_launch *launch, const grouped_problem *p)

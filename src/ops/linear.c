@@ -484,6 +484,9 @@ static bool config_fits(const llmk_context *ctx, const void *problem, const llmk
         return llmk_no(why, "short groups take tiles of 32 rows");
     if (strcmp(c->variant, "nv-stream") == 0 && strcmp(c->name, "fine") == 0 && !u4)
         return llmk_no(why, "for weights of 4 bits");
+    if (strcmp(c->variant, "nv-stream") == 0 && strcmp(c->name, "large") != 0 &&
+        !llmk_linear_stream_has_sizes(problem))
+        return llmk_no(why, "for rows of x of whole steps, and scales of two bytes for them");
     if (strcmp(c->variant, "nv90-packed") == 0 && c->value[0] == 256 && (u4 || w->groups > 1))
         return llmk_no(why, "tiles of 256 rows are for weights of 8 bits in one group a row");
     return true;

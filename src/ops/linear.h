@@ -50,6 +50,9 @@ uint32_t llmk_linear_shift(uint32_t v);
  * elements in W's order. (linear_stream.c) */
 uint32_t llmk_linear_span(const llmk_weights *w);
 bool llmk_linear_gathers(const llmk_weights *w, const llmk_view *x, uint32_t step);
+/* Whether nv-stream has its work-groups of all sizes for this call, or those of eight warps alone.
+ */
+bool llmk_linear_stream_has_sizes(const linear_problem *p);
 
 /* Enqueues the kernel for a segment of the weights, and for all of them. */
 llmk_status llmk_linear_run_segment(llmk_launch *launch, const linear_problem *p,

@@ -40,10 +40,33 @@ uint32_t llmk_linear_span(const llmk_weights *w)
     return span;
 }
 
+bool llmk_linear_gathers(const llmk_weights *w, const llmk_view *x, uint32_t step)
+{
+    return w->order || !x->unit || !x->simple || x->align < 16 || w->k % step != 0;
+}
+
+/* The kinds of kernel, from what is known of x, scales and zeros. */
+enum { PLAIN, ZEROS, ANY, GATHERED };
+
+static int kind_of(const linear_problem *p)
+{
+    const llmk_weights *w = p->weights;
+    const bool narrow = w->scale_kind == LLMK_SCALE_F16 || w->scale_kind == LLMK_SCALE_BF16;
+    if (llmk_linear_gathers(w, &p->x, w->layout == LLMK_LAYOUT_U4_NV ? 128 : 64))
+        return GATHERED;
+    return w->groups > 1 && !narrow ? ANY : w->has_zeros ? ZEROS : PLAIN;
+}
+
+bool llmk_linear_stream_has_sizes(const linear_problem *p)
+{
+    const uint32_t span = llmk_linear_span(p->weights);
+    return kind_of(p) < ANY &&
+           (span == 0 || (span == 4 && p->weights->layout == LLMK_LAYOUT_U4_NV));
+}
+
 /* Where there are few work-groups for a compute unit, smaller ones with more warps. Depends on the
- * weights, the device and whether there are more than eight rows of x, so that up to eight give the
- * same bits whatever their neighbours, and so do nine to sixteen. Sixteen warps have too few
- * registers for a gated pair with several scales a step, of 128 weights of 4 bits or 64 of 8. */
+ * weights, the device, the kind and whether there are more than eight rows of x, so that up to
+ * eight give the same bits whatever their neighbours, and so do nine to sixteen. */
 static const shape *shape_of(const llmk_context *ctx, const linear_problem *p)
 {
     const llmk_weights *w = p->weights;
@@ -52,8 +75,9 @@ static const shape *shape_of(const llmk_context *ctx, const linear_problem *p)
     const bool few = ctx->is_trial ? w->groups > 1 /* either has its turn */ : groups < 2 * units;
     const bool many =
         !ctx->is_trial && w->layout == LLMK_LAYOUT_U4_NV && (p->x.nrows > 8 || groups >= 5 * units);
-    const uint32_t span = llmk_linear_span(w), step = w->layout == LLMK_LAYOUT_U4_NV ? 4 : 2;
-    if (few && !(p->gate && span != 0 && span < step))
+    if (!llmk_linear_stream_has_sizes(p))
+        return p->gate ? &large_gated : &large;
+    if (few)
         return p->gate ? &small_gated : &small;
     if (many)
         return p->gate ? &fine_gated : &fine;
@@ -139,11 +163,6 @@ bool llmk_linear_emulated_nv_rows_supports(llmk_context *ctx, const void *proble
            fits(ctx, problem, &large_rows, 8 * EMULATOR_BYTES, why);
 }
 
-bool llmk_linear_gathers(const llmk_weights *w, const llmk_view *x, uint32_t step)
-{
-    return w->order || !x->unit || !x->simple || x->align < 16 || w->k % step != 0;
-}
-
 static llmk_status launch_stream(llmk_launch *launch, const linear_problem *p, const shape *s,
                                  const char *unit)
 {
@@ -153,9 +172,6 @@ static llmk_status launch_stream(llmk_launch *launch, const linear_problem *p, c
                                                "linear_stream_8_any", "linear_stream_8_gathered"}};
     const llmk_weights *w = p->weights;
     const bool eight = p->x.nrows <= 8;
-    const bool gathered = llmk_linear_gathers(w, &p->x, w->layout == LLMK_LAYOUT_U4_NV ? 128 : 64);
-    const bool narrow = w->scale_kind == LLMK_SCALE_F16 || w->scale_kind == LLMK_SCALE_BF16;
-    const bool any = w->groups > 1 && !narrow;
     char defines[96];
     llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype),
               w->layout == LLMK_LAYOUT_U4_NV ? " -DW=u4_nv" : " -DW=s8_nv", s->defines,
@@ -163,9 +179,7 @@ static llmk_status launch_stream(llmk_launch *launch, const linear_problem *p, c
               " -DFRAGMENT_MMA", unit, NULL);
     const linear_recipe r = {.file = "linear/linear_stream.cl",
                              .defines = defines,
-                             .kernel = kernels[eight][gathered ? 3
-                                                      : any    ? 2
-                                                               : w->has_zeros],
+                             .kernel = kernels[eight][kind_of(p)],
                              .rows = eight ? 8 : 16,
                              .columns = s->columns,
                              .local = {(size_t)s->warps * WARP, 1, 1}};

@@ -232,9 +232,9 @@ llmk_status llmk_moe_launch_logits(llmk_launch *launch, const llmk_view *x, cons
     /* Teams that share K, where there is less to do than teams. */
     const uint64_t n = gate->nrows;
     const uint32_t ways = x->nrows <= FEW_TOKENS || n <= LOGITS_EXPERTS ? LOGITS_TEAMS
-                          : n <= LOGITS_EXPERTS * 2                     ? 2
+                          : n <= UINT64_C(2) * LOGITS_EXPERTS           ? 2
                                                                         : 1;
-    const uint64_t experts = LOGITS_TEAMS / ways * LOGITS_EXPERTS;
+    const uint64_t experts = (uint64_t)(LOGITS_TEAMS / ways) * LOGITS_EXPERTS;
     for (uint64_t first = 0; first < x->nrows; first += step) {
         const uint64_t end = x->nrows - first < step ? x->nrows : first + step;
         llmk_kernel k =

@@ -536,6 +536,7 @@ static llmk_status allocate(llmk_context *ctx, const llmk_weights *shape, bool o
     const uint64_t all = shape->n * shape->experts;
     const size_t segments = rows ? (size_t)((all + rows - 1) / rows) : 0;
     llmk_weights *w = calloc(1, sizeof *w + segments * sizeof w->segments[0]);
+    *out = w;
     if (!w)
         return llmk_fail(LLMK_OUT_OF_MEMORY, "weights: out of memory");
     *w = *shape;
@@ -547,10 +548,10 @@ static llmk_status allocate(llmk_context *ctx, const llmk_weights *shape, bool o
         status = make_buffer(ctx, w->experts * w->depth * sizeof(uint32_t), &w->order);
     if (status == LLMK_OK)
         status = make_segments(w, rows);
-    if (status == LLMK_OK)
-        *out = w;
-    else
+    if (status != LLMK_OK) {
         llmk_weights_free(w);
+        *out = NULL;
+    }
     return status;
 }
 

@@ -70,7 +70,7 @@ static bool fill(case_run *run, const linear_weights *w, uint32_t seed)
 {
     enum { ROWS = 64 };
     const bool apart = w->format == LLMK_FORMAT_W4 || !checkpoint_has_tables(w->format);
-    if (!case_timing_only(run) || !apart || w->n % ROWS)
+    if (!case_timing_only(run) || !apart || w->n < ROWS || w->n % ROWS)
         return linear_weights_fill(w, seed);
     linear_weights part = *w;
     part.n = ROWS;

@@ -2,11 +2,13 @@
 """Static checks of the kernel images of a build.
 
     check_images.py spirv|ptx|gfx942|arguments IMAGES_DIR
+    check_images.py launches IMAGES_DIR LAUNCHES
 
 spirv: spirv-val accepts every module. ptx: what ptxas said of every kernel, without spills and within
 the limits. gfx942: the metadata of every code object, and where its ids come from. arguments: all
-images of a configuration have the same kernels with the same arguments. Exit code 77: nothing to check
-in this build.
+images of a configuration have the same kernels with the same arguments. launches: they are those that
+the host sets, and the work-groups are those that it asks for; LAUNCHES is what tests/unit/test_manifest.c
+writes. Exit code 77: nothing to check in this build.
 """
 
 import glob
@@ -20,10 +22,12 @@ REGISTERS = 65536  # of a multiprocessor, for one work-group
 SHARED = {"sm_80": 48 << 10, "sm_90": 48 << 10, "sm_90a": 227 << 10}
 VGPRS, LDS = 512, 64 << 10
 WORK_GROUP = 256  # AMD_MAX_WORK_GROUP of src/core/device.c
-# Of kernels that are not AMD's own: the array of a slow path. (Scalar registers of any kernel may spill:
-# they go to lanes of vector registers.)
+# Of kernels that are no vendor's own, in bytes of an item: the array of a slow path. (Scalar registers of
+# any kernel of gfx942 may spill: they go to lanes of vector registers.)
 PORTABLE_SCRATCH = 256
 REF_SCRATCH = 16384  # references keep their arrays where they like
+# Kernels that are laid out for one size of work-group, and must say so.
+ONE_SIZE = re.compile(r"FRAGMENT_M|wgmma|linear_dot")
 
 problems = []
 
@@ -81,35 +85,59 @@ def check_spirv(folder):
 # ---- PTX
 
 
+def sizes_of_ptx(text):
+    """{kernel: required work-group size, "X,Y,Z" or ""}."""
+    return {kernel: ",".join(re.findall(r"\d+", size)) for kernel, size in re.findall(
+        r"\.entry (\w+)\([^{]*?\)[^{]*?(?:\.reqntid ([\d, ]+)[^{]*)?\{", text)}
+
+
+def items_of(size):
+    x, y, z = map(int, size.split(","))
+    return x * y * z
+
+
+def check_log(name, stem, target, ptx, log):
+    """What ptxas said of every kernel of the PTX."""
+    for line in re.findall(r".*(?:warning|Performance Loss).*", log):
+        problem(name, line)
+    if "FRAGMENT_MMA" in stem and "mma.sync" not in ptx:
+        problem(name, "has no mma.sync")
+    if "wgmma" in stem and "wgmma.mma_async" not in ptx:
+        problem(name, "has no wgmma")
+    sizes = sizes_of_ptx(ptx)
+    entries = re.split(r"Compiling entry function '(\w+)'", log)[1:]
+    if not sizes or set(sizes) != set(entries[::2]):
+        problem(name, f"its kernels are {sorted(sizes)}, and ptxas spoke of {sorted(entries[::2])}")
+    for kernel, text in zip(entries[::2], entries[1::2]):
+        stack, stores, loads = map(int, re.search(
+            r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill", text).groups())
+        registers = int(re.search(r"Used (\d+) registers", text).group(1))
+        shared = sum(map(int, re.findall(r"(\d+) bytes smem", text)))
+        items = items_of(sizes[kernel]) if sizes.get(kernel) else 0
+        where = f"{stem} {kernel}"
+        print(f"{registers:9} {shared:7} {stack:6} {stores + loads:7} {items or '':>6}  "
+              f"{target:7} {where}")
+        if stores + loads:
+            problem(where, f"{target}: spills")
+        own = ONE_SIZE.search(stem) or stem.split("-")[0].endswith("_nv")
+        limit = 0 if own else REF_SCRATCH if "_ref" in stem else PORTABLE_SCRATCH
+        if stack > limit:
+            problem(where, f"{target}: a stack frame of {stack} bytes")
+        if shared > SHARED[target]:
+            problem(where, f"{target}: {shared} bytes of shared memory")
+        if not items and ONE_SIZE.search(stem):
+            problem(where, f"{target}: requires no work-group size")
+        if registers * (items or WORK_GROUP) > REGISTERS:
+            problem(where, f"{target}: {items or WORK_GROUP} items of {registers} registers do not fit")
+
+
 def check_ptx(folder):
     found = images(folder, ".cubin.log")
     print(f"{'registers':>9} {'shared':>7} {'stack':>6} {'spilled':>7} {'items':>6}  target  kernel")
     for name, path in found:
         stem, target = name.rsplit(".", 1)
-        log = read(path)
-        for line in re.findall(r".*(?:warning|Performance Loss).*", log):
-            problem(name, line)
-        ptx = glob.glob(f"{folder}/raw/{stem}.{'sm_90a' if target == 'sm_90a' else 'sm_80'}.ptx")[0]
-        if "FRAGMENT_MMA" in stem and "mma.sync" not in read(ptx):
-            problem(name, "has no mma.sync")
-        sizes = {kernel: int(x) * int(y) * int(z) for kernel, x, y, z in re.findall(
-            r"\.entry (\w+)\([^{]*?\.reqntid (\d+), (\d+), (\d+)", read(ptx))}
-        entries = re.split(r"Compiling entry function '(\w+)'", log)[1:]
-        for kernel, text in zip(entries[::2], entries[1::2]):
-            stack, stores, loads = map(int, re.search(
-                r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill", text).groups())
-            registers = int(re.search(r"Used (\d+) registers", text).group(1))
-            shared = sum(map(int, re.findall(r"(\d+) bytes smem", text)))
-            items = sizes.get(kernel, 0)
-            where = f"{stem} {kernel}"
-            print(f"{registers:9} {shared:7} {stack:6} {stores + loads:7} {items or '':>6}  "
-                  f"{target:7} {where}")
-            if stores + loads:
-                problem(where, f"{target}: spills")
-            if shared > SHARED[target]:
-                problem(where, f"{target}: {shared} bytes of shared memory")
-            if registers * items > REGISTERS:
-                problem(where, f"{target}: {items} items of {registers} registers do not fit")
+        ptx = f"{folder}/raw/{stem}.{'sm_90a' if target == 'sm_90a' else 'sm_80'}.ptx"
+        check_log(name, stem, target, read(ptx), read(path))
     return found
 
 
@@ -117,11 +145,19 @@ def check_ptx(folder):
 
 
 def code_object(path):
-    """{kernel: {".key": value, "args": [{".key": value}]}} of the metadata note."""
-    kernels = []
-    for line in run(tool("llvm-readelf-19", "llvm-readelf"), "--notes", path).splitlines():
+    return kernels_of_notes(run(tool("llvm-readelf-19", "llvm-readelf"), "--notes", path))
+
+
+def kernels_of_notes(text):
+    """{kernel: {".key": value, "args": [{".key": value}]}} of the metadata note; lists of numbers
+    are "X,Y,Z"."""
+    kernels, last = [], None
+    for line in text.splitlines():
         match = re.match(r"( *)(- )?(\.\w+): *(.*)", line)
         if not match:
+            number = re.fullmatch(r" {6}- +(\d+)", line)
+            if number and kernels and last:
+                kernels[-1][last] = ",".join(filter(None, [kernels[-1][last], number[1]]))
             continue
         indent, dash, key, value = len(match[1]), match[2], match[3], match[4].strip("' ")
         if dash and indent == 2:
@@ -134,6 +170,7 @@ def code_object(path):
             kernels[-1]["args"][-1][key] = value
         elif key != ".args":
             kernels[-1][key] = value
+            last = key
     return {kernel[".name"]: kernel for kernel in kernels}
 
 
@@ -161,10 +198,13 @@ def check_gfx942(folder):
     print(f"{'vgprs':>6} {'agprs':>6} {'sgprs':>6} {'LDS':>6} {'scratch':>7} {'items':>6} {'spilled':>7}  kernel")
     for stem, path in found:
         own = "_amd" in stem or "FRAGMENT_MFMA" in stem
+        kernels = code_object(path)
+        if not kernels:
+            problem(stem, "has no kernels")
         if "FRAGMENT_MFMA" in stem and "v_mfma" not in run(
                 tool("llvm-objdump-19", "llvm-objdump"), "-d", path):
             problem(stem, "has no MFMA instruction")
-        for kernel, data in code_object(path).items():
+        for kernel, data in kernels.items():
             where = f"{stem} {kernel}"
             count = {key: int(data.get(key, 0)) for key in (
                 ".vgpr_count", ".agpr_count", ".sgpr_count", ".group_segment_fixed_size",
@@ -195,8 +235,12 @@ def check_gfx942(folder):
 
 
 def arguments_of_ptx(path):
+    return arguments_of_ptx_text(read(path))
+
+
+def arguments_of_ptx_text(text):
     kernels = {}
-    for kernel, parameters in re.findall(r"\.entry (\w+)\(([^)]*)\)", read(path)):
+    for kernel, parameters in re.findall(r"\.entry (\w+)\(([^)]*)\)", text):
         kernels[kernel] = []
         for parameter in re.findall(r"\.param ([^,\n]*)", parameters):
             array = re.search(r"\.b8 \w+\[(\d+)\]", parameter)
@@ -209,10 +253,14 @@ def arguments_of_ptx(path):
 
 
 def arguments_of_gfx942(path):
+    return arguments_of_notes(code_object(path))
+
+
+def arguments_of_notes(kernels):
     kinds = {"global_buffer": "global", "dynamic_shared_pointer": "local"}
     return {name: [kinds.get(a[".value_kind"], a[".size"]) for a in kernel["args"]
                    if not a[".value_kind"].startswith("hidden")]
-            for name, kernel in code_object(path).items()}
+            for name, kernel in kernels.items()}
 
 
 def size_and_alignment(types, name):
@@ -271,10 +319,103 @@ def check_arguments(folder):
     return stems
 
 
-def main(kind, folder):
+# ---- Launches
+
+
+def sizes_of_notes(kernels):
+    return {name: kernel.get(".reqd_workgroup_size", "") for name, kernel in kernels.items()}
+
+
+def most_of_notes(kernels):
+    return {name: int(kernel[".max_flat_workgroup_size"]) for name, kernel in kernels.items()}
+
+
+def sizes_of_spirv(path):
+    names, sizes = {}, {}
+    for line in run(tool("spirv-dis"), "--raw-id", "--no-indent", path).splitlines():
+        words = line.split()
+        if words[:2] == ["OpEntryPoint", "Kernel"]:
+            names[words[2]] = words[3].strip('"')
+            sizes[names[words[2]]] = ""
+        elif words[:1] == ["OpExecutionMode"] and words[2] == "LocalSize":
+            sizes[names[words[1]]] = ",".join(words[3:6])
+    return sizes
+
+
+def read_launches(text):
+    """{stem: {kernel: (sizes of work-groups, those on AMD's devices, lists of arguments)}}."""
+    launches = {}
+    for line in text.splitlines():
+        stem, kernel, size, arguments, vendor = line.split("|")
+        sizes, amd, lists = launches.setdefault(stem, {}).setdefault(kernel, (set(), set(), set()))
+        sizes.add(size)
+        lists.add(arguments)
+        if vendor == "amd":
+            amd.add(size)
+    return launches
+
+
+def check_launches_of(name, stem, launches, arguments, sizes, most=None):
+    """One image: its kernels with their arguments, the sizes they require, and the most items that
+    those of gfx942 take."""
+    asked = launches.get(stem, {})
+    file = stem.split("-")[0]
+    for kernel in sorted(set(asked) - set(arguments)):
+        problem(f"{name} {kernel}", "is launched, and not in the image")
+    for kernel in arguments:
+        where = f"{name} {kernel}"
+        taken, required = ",".join(arguments[kernel]), sizes[kernel]
+        if ONE_SIZE.search(stem) and not required:
+            problem(where, "requires no work-group size")
+        if kernel in asked:
+            groups, amd, lists = asked[kernel]
+            for given in sorted(lists - {taken}):
+                problem(where, f"takes {taken},\n  and the host sets {given}")
+            for size in sorted(groups - {required} if required else ()):
+                problem(where, f"requires work-groups of {required}, and the host asks for {size}")
+            for size in sorted(amd if most else ()):
+                if items_of(size) > most[kernel]:
+                    problem(where, f"takes {most[kernel]} items, and the host asks for {size}")
+        elif ONE_SIZE.search(stem):
+            # Launched by no case: in groups as its neighbours, which share the layout, and with the
+            # arguments of one of them or of its like in another configuration.
+            groups = {size for neighbour in asked.values() for size in neighbour[0]}
+            lists = {given for neighbour in asked.values() for given in neighbour[2]}
+            for other, kernels in launches.items():
+                if other.split("-")[0] == file and kernel in kernels:
+                    lists |= kernels[kernel][2]
+            if required not in groups:
+                problem(where, f"requires work-groups of {required}, and its neighbours "
+                        f"have {' '.join(sorted(groups)) or 'none'}")
+            if taken not in lists:
+                problem(where, f"takes {taken},\n  and its like {' '.join(sorted(lists)) or 'nothing'}")
+
+
+def check_launches(folder, file):
+    launches, found = read_launches(read(file)), 0
+    if not launches:
+        problem(file, "has no launches")
+    for suffix in (".spv", ".sm_80.ptx", ".sm_90a.ptx", ".gfx942.hsaco"):
+        for stem, path in images(folder, suffix):
+            most = None
+            if suffix == ".spv":
+                arguments, sizes = arguments_of_spirv(path), sizes_of_spirv(path)
+            elif suffix == ".gfx942.hsaco":
+                kernels = code_object(path)
+                arguments, sizes = arguments_of_notes(kernels), sizes_of_notes(kernels)
+                most = most_of_notes(kernels)
+            else:
+                arguments, sizes = arguments_of_ptx(path), sizes_of_ptx(read(path))
+            check_launches_of(stem + suffix, stem, launches, arguments, sizes, most)
+            found += 1
+    print(f"{found} images, {sum(map(len, launches.values()))} kernels launched")
+    return found
+
+
+def main(kind, *arguments):
     checks = {"spirv": check_spirv, "ptx": check_ptx, "gfx942": check_gfx942,
-              "arguments": check_arguments}
-    if not checks[kind](folder):
+              "arguments": check_arguments, "launches": check_launches}
+    if not checks[kind](*arguments):
         print("nothing of this kind in this build")
         sys.exit(77)
     for text in problems:
@@ -282,4 +423,5 @@ def main(kind, folder):
     sys.exit(1 if problems else 0)
 
 
-main(*sys.argv[1:])
+if __name__ == "__main__":
+    main(*sys.argv[1:])

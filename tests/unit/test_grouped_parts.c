@@ -18,8 +18,8 @@ static inline part_uint part_max(part_uint a, part_uint b)
 {
     return a > b ? a : b;
 }
-#define uint   part_uint
-#define max    part_max
+#define uint part_uint
+#define max  part_max
 #define min  part_min
 #define global
 #define TILE_M 128
