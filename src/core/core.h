@@ -146,6 +146,7 @@ struct llmk_context {
     llmk_programs *programs;
     llmk_verdicts *verdicts;
     llmk_cache *cache;
+    int64_t run;         /* llmk_finding_run; a test may pretend to be another process */
     llmk_tuning *tuning; /* NULL: no rows */
     /* Trial builds and self-tests run in a context of their own, since a fault would kill this one.
      * Made when first needed, under trial_lock; NULL inside a trial context. */
@@ -208,11 +209,21 @@ bool llmk_finding_key(const llmk_context *ctx, const char *what, char *key, size
 
 /* ---- What was found in earlier runs (findings.c) ---- */
 
-/* Whether `what` is known, and to be believed: then `*text`, to be freed, is what goes with it. */
-bool llmk_finding_recall(llmk_context *ctx, const char *what, long *value, char **text);
+typedef struct llmk_finding {
+    long value;
+    bool failed;
+    char *text; /* to be freed */
+} llmk_finding;
+
+/* This process, among those that find something. */
+int64_t llmk_finding_run(void);
+/* Whether `what` is known, and to be believed. */
+bool llmk_finding_recall(llmk_context *ctx, const char *what, llmk_finding *found);
 /* failed: of the moment, perhaps. */
 void llmk_finding_keep(llmk_context *ctx, const char *what, long value, bool failed,
                        const char *text);
+/* Says of a failure that it is believed, and how to have it tried again. */
+void llmk_finding_warn(const llmk_context *ctx, const char *what, const llmk_finding *found);
 
 /* ---- Programs and kernels (program.c) ---- */
 
@@ -222,9 +233,10 @@ void llmk_programs_free(llmk_programs *programs);
 typedef struct llmk_program llmk_program;
 
 /* The program of `file` with `defines` ("-DX=f16 -DY=f16", in the manifest's spelling), built or
- * loaded on first use. Thread-safe; blocks on first use. */
+ * loaded on first use: from the first image that the driver takes and that has `kernel` (NULL: is
+ * not asked). Thread-safe; blocks on first use. */
 llmk_status llmk_program_get(llmk_context *ctx, const char *file, const char *defines,
-                             llmk_program **program);
+                             const char *kernel, llmk_program **program);
 /* A kernel object and the values that its arguments have now, one after the other: what has not
  * changed since the last call need not be set again. Buffers are always set, since a new buffer may
  * have an old one's handle. */

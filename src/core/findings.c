@@ -1,15 +1,19 @@
 /*
- * findings.c - what trials and probes found, on disk: "VALUE FAILURES SECONDS TEXT".
+ * findings.c - what trials and probes found, on disk: "VALUE FAILURES RUN SECONDS TEXT". Another
+ * format is another number in llmk_finding_key.
  *
  * What succeeded is believed. What failed may have failed for reasons of the moment, a full disk or
- * a compiler without memory: it is believed after two runs in a row, and for a day.
+ * a compiler without memory: it is believed after two runs in a row with the same value, and for a
+ * day. A run is a process, however many contexts it makes: they would share the moment.
  */
 #include "core/core.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #define FAILURES_BELIEVED 2
 #define SECONDS_BELIEVED  86400
@@ -17,19 +21,34 @@
 typedef struct record {
     long value;
     unsigned failures; /* in a row; 0: no failure */
+    int64_t run;       /* the last of them */
     int64_t seconds;   /* since the epoch */
     const char *text;
 } record;
 
+/* Numbers of processes are used again, and are not those of another container: with the time of the
+ * first call they are one process's. A forked child is another. */
+int64_t llmk_finding_run(void)
+{
+    static _Atomic uint64_t first_call;
+    struct timespec t;
+    uint64_t known = 0;
+    clock_gettime(CLOCK_REALTIME, &t);
+    const uint64_t now = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+    const uint64_t parts[2] = {
+        atomic_compare_exchange_strong(&first_call, &known, now) ? now : known, (uint64_t)getpid()};
+    return (int64_t)(llmk_hash(LLMK_HASH_SEED, parts, sizeof parts) >> 1);
+}
+
 static bool is_recent(const record *r)
 {
-    const int64_t age = (int64_t)time(NULL) - r->seconds;
-    return age >= 0 && age < SECONDS_BELIEVED;
+    const int64_t now = (int64_t)time(NULL);
+    return r->seconds <= now && r->seconds > now - SECONDS_BELIEVED;
 }
 
 static bool parse(const char *bytes, record *r)
 {
-    int64_t numbers[3];
+    int64_t numbers[4];
     for (size_t i = 0; i < LLMK_COUNT(numbers); i++) {
         char *end;
         numbers[i] = strtoll(bytes, &end, 10);
@@ -40,7 +59,7 @@ static bool parse(const char *bytes, record *r)
     if (numbers[0] < INT32_MIN || numbers[0] > INT32_MAX || numbers[1] < 0 ||
         numbers[1] > FAILURES_BELIEVED)
         return false;
-    *r = (record){(long)numbers[0], (unsigned)numbers[1], numbers[2], bytes};
+    *r = (record){(long)numbers[0], (unsigned)numbers[1], numbers[2], numbers[3], bytes};
     return true;
 }
 
@@ -55,7 +74,7 @@ static char *read_record(llmk_context *ctx, const char *key, record *r)
     return NULL;
 }
 
-bool llmk_finding_recall(llmk_context *ctx, const char *what, long *value, char **text)
+bool llmk_finding_recall(llmk_context *ctx, const char *what, llmk_finding *found)
 {
     char key[1024];
     record r;
@@ -64,10 +83,19 @@ bool llmk_finding_recall(llmk_context *ctx, const char *what, long *value, char 
     char *bytes = read_record(ctx, key, &r);
     const bool believed =
         bytes && (r.failures == 0 || (r.failures >= FAILURES_BELIEVED && is_recent(&r)));
-    *value = believed ? r.value : 0;
-    *text = believed ? strdup(r.text) : NULL;
+    *found = (llmk_finding){0, false, NULL};
+    if (believed)
+        *found = (llmk_finding){r.value, r.failures > 0, strdup(r.text)};
     free(bytes);
-    return believed && *text;
+    return found->text != NULL;
+}
+
+void llmk_finding_warn(const llmk_context *ctx, const char *what, const llmk_finding *found)
+{
+    llmk_log_write(&ctx->log, LLMK_LOG_WARN,
+                   "%s is not used, as in earlier runs (tried again after a day, or without %s): "
+                   "%s",
+                   what, llmk_cache_dir(ctx->cache), found->text);
 }
 
 void llmk_finding_keep(llmk_context *ctx, const char *what, long value, bool failed,
@@ -79,10 +107,10 @@ void llmk_finding_keep(llmk_context *ctx, const char *what, long value, bool fai
     if (!llmk_finding_key(ctx, what, key, sizeof key))
         return;
     char *known = failed ? read_record(ctx, key, &r) : NULL;
-    if (known && is_recent(&r) && r.failures < FAILURES_BELIEVED)
-        failures += r.failures;
+    if (known && is_recent(&r) && r.value == value && r.failures > 0)
+        failures = r.failures + (r.run != ctx->run && r.failures < FAILURES_BELIEVED);
     free(known);
-    const int n = snprintf(bytes, sizeof bytes, "%ld %u %" PRId64 " %s", value, failures,
-                           (int64_t)time(NULL), text);
+    const int n = snprintf(bytes, sizeof bytes, "%ld %u %" PRId64 " %" PRId64 " %s", value,
+                           failures, ctx->run, (int64_t)time(NULL), text);
     llmk_cache_put(ctx->cache, key, bytes, (size_t)n < sizeof bytes ? (size_t)n : sizeof bytes - 1);
 }

@@ -7,7 +7,7 @@ llmk_kernel llmk_kernel_open(llmk_launch *launch, const char *file, const char *
                              const char *name)
 {
     llmk_kernel k = {.launch = launch, .name = name};
-    k.status = llmk_program_get(launch->ctx, file, defines, &k.program);
+    k.status = llmk_program_get(launch->ctx, file, defines, name, &k.program);
     if (k.status == LLMK_OK)
         k.status = llmk_program_acquire(launch->ctx, k.program, name, &k.object);
     return k;

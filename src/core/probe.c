@@ -123,12 +123,14 @@ static answer find_inline_ptx(llmk_context *trial)
 /* -1 where it is not known or makes no sense. */
 static int recall(llmk_context *ctx, const char *what)
 {
-    long value;
-    char *text;
-    if (!llmk_finding_recall(ctx, what, &value, &text))
+    llmk_finding found;
+    if (!llmk_finding_recall(ctx, what, &found))
         return -1;
-    free(text);
-    return value >= 0 && value <= MAX_SUBGROUP ? (int)value : -1;
+    const bool sensible = found.value >= 0 && found.value <= MAX_SUBGROUP;
+    if (sensible && found.failed)
+        llmk_finding_warn(ctx, what, &found);
+    free(found.text);
+    return sensible ? (int)found.value : -1;
 }
 
 static int probe(llmk_context *ctx, atomic_int *result, const char *name,
@@ -142,7 +144,7 @@ static int probe(llmk_context *ctx, atomic_int *result, const char *name,
         found = find(ctx);
     else {
         char what[64];
-        snprintf(what, sizeof what, "probe %s", name);
+        llmk_join(what, sizeof what, "probe:", name, NULL);
         found.value = recall(ctx, what);
         if (found.value < 0) {
             llmk_context *trial;
@@ -153,8 +155,10 @@ static int probe(llmk_context *ctx, atomic_int *result, const char *name,
                                                                : (answer){0, false, false};
             llmk_times_add(&ctx->times, LLMK_PHASE_PROBE, start);
             pthread_mutex_unlock(&ctx->trial_lock);
+            const bool failed = found.ran && found.value == 0;
             if (found.certain)
-                llmk_finding_keep(ctx, what, found.value, found.ran && found.value == 0, "");
+                llmk_finding_keep(ctx, what, found.value, failed,
+                                  failed ? llmk_error_message() : "");
             llmk_log_write(&ctx->log, LLMK_LOG_DEBUG, "probe %s: %d (%s)", name, found.value,
                            llmk_error_message());
         }

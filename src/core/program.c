@@ -235,8 +235,46 @@ static llmk_status create_and_build(llmk_context *ctx, const llmk_image *image, 
     return status;
 }
 
-static llmk_status build_image(llmk_context *ctx, const llmk_image *image, const char *file,
-                               const char *defines, cl_program *out)
+static llmk_status make_kernel(llmk_context *ctx, cl_program program, const char *name,
+                               llmk_kernel_object **kernel)
+{
+    llmk_kernel_object *made = calloc(1, sizeof *made);
+    if (!made)
+        return llmk_fail(LLMK_OUT_OF_MEMORY, "out of memory for a kernel");
+    cl_int err;
+    const uint64_t start = llmk_now();
+    made->cl = clCreateKernel(program, name, &err);
+    llmk_times_add(&ctx->times, LLMK_PHASE_KERNEL, start);
+    if (!made->cl) {
+        free(made);
+        return llmk_fail_cl(ctx, err, name);
+    }
+    *kernel = made;
+    return LLMK_OK;
+}
+
+/* An image may be taken and be another program's all the same: it must have the kernel that is
+ * wanted (NULL: any will do), which then is the first of the pool. */
+static llmk_status check_image(llmk_context *ctx, llmk_program *p, const llmk_image *image,
+                               const char *kernel)
+{
+    llmk_kernel_object *made;
+    if (!image->file || !kernel)
+        return LLMK_OK;
+    const llmk_status status = make_kernel(ctx, p->cl, kernel, &made);
+    if (status == LLMK_OK) {
+        llmk_program_release(p, kernel, made);
+        return LLMK_OK;
+    }
+    clReleaseProgram(p->cl);
+    p->cl = NULL;
+    return of_the_moment(status)
+               ? status
+               : llmk_fail_prefix(LLMK_BUILD_FAILED, "%s lacks a kernel", image->file->name);
+}
+
+static llmk_status build_image(llmk_context *ctx, llmk_program *p, const llmk_image *image,
+                               const char *file, const char *defines, const char *kernel)
 {
     unsigned char *data = NULL;
     size_t size = 0;
@@ -252,33 +290,37 @@ static llmk_status build_image(llmk_context *ctx, const llmk_image *image, const
              defines, image->kind, image->target, llmk_hash(LLMK_HASH_SEED, data, size));
     const bool cached = compiled_by_driver(image) && binaries_pay(ctx);
     llmk_status status = LLMK_OK;
-    *out = cached ? load_binary(ctx, key) : NULL;
-    if (!*out) {
+    p->cl = cached ? load_binary(ctx, key) : NULL;
+    if (p->cl) {
+        status = check_image(ctx, p, image, kernel);
+    } else {
         start = llmk_now();
         status = create_and_build(ctx, image, image->file ? image->file->name : file, options, data,
-                                  size, out);
+                                  size, &p->cl);
         llmk_times_add(&ctx->times, LLMK_PHASE_BUILD, start);
+        if (status == LLMK_OK)
+            status = check_image(ctx, p, image, kernel);
         if (status == LLMK_OK && cached)
-            save_binary(ctx, key, *out, data, size);
+            save_binary(ctx, key, p->cl, data, size);
     }
     free(data);
     return status;
 }
 
-/* From the first image that this driver accepts. */
-static llmk_status build_any(llmk_context *ctx, const char *file, const char *defines,
-                             const char **kind, cl_program *out)
+/* From the first image that this driver accepts and that has the kernel. */
+static llmk_status build_any(llmk_context *ctx, llmk_program *p, const char *file,
+                             const char *defines, const char *kernel)
 {
     llmk_image images[LLMK_MAX_IMAGES];
     size_t count;
     LLMK_TRY(llmk_images_of(ctx, file, defines, images, &count));
     for (size_t i = 0;; i++) {
-        *kind = images[i].kind;
-        const llmk_status status = build_image(ctx, &images[i], file, defines, out);
+        p->image = images[i].kind;
+        const llmk_status status = build_image(ctx, p, &images[i], file, defines, kernel);
         if ((status != LLMK_BUILD_FAILED && status != LLMK_CORRUPT_DATA) || i + 1 == count)
             return status == LLMK_CORRUPT_DATA ? LLMK_BUILD_FAILED : status;
         llmk_log_write(&ctx->log, LLMK_LOG_WARN, "%s (%s): %s%s%s is not used, next is %s: %s",
-                       file, defines, *kind, images[i].target[0] ? " of " : "", images[i].target,
+                       file, defines, p->image, images[i].target[0] ? " of " : "", images[i].target,
                        images[i + 1].kind, llmk_error_message());
     }
 }
@@ -300,15 +342,15 @@ static llmk_program *find(llmk_programs *programs, const char *key)
     return p;
 }
 
-static llmk_status make(llmk_context *ctx, const char *file, const char *defines, const char *key,
-                        llmk_program **out)
+static llmk_status make(llmk_context *ctx, const char *file, const char *defines,
+                        const char *kernel, const char *key, llmk_program **out)
 {
     llmk_program *p = calloc(1, sizeof *p);
     if (!p)
         return llmk_fail(LLMK_OUT_OF_MEMORY, "out of memory for a program");
     pthread_mutex_init(&p->lock, NULL);
     memcpy(p->key, key, strlen(key) + 1);
-    p->status = build_any(ctx, file, defines, &p->image, &p->cl);
+    p->status = build_any(ctx, p, file, defines, kernel);
     if (p->status == LLMK_OK) {
         llmk_log_write(&ctx->log, LLMK_LOG_DEBUG, "%s (%s): built from %s", file, defines,
                        p->image);
@@ -329,7 +371,7 @@ static llmk_status make(llmk_context *ctx, const char *file, const char *defines
 }
 
 llmk_status llmk_program_get(llmk_context *ctx, const char *file, const char *defines,
-                             llmk_program **program)
+                             const char *kernel, llmk_program **program)
 {
     char key[MAX_KEY];
     llmk_join(key, sizeof key, file, " ", defines, NULL);
@@ -339,7 +381,7 @@ llmk_status llmk_program_get(llmk_context *ctx, const char *file, const char *de
     if (!p) {
         pthread_mutex_lock(&ctx->programs->build_lock);
         p = find(ctx->programs, key); /* another thread may have built it meanwhile */
-        const llmk_status status = p ? LLMK_OK : make(ctx, file, defines, key, &p);
+        const llmk_status status = p ? LLMK_OK : make(ctx, file, defines, kernel, key, &p);
         pthread_mutex_unlock(&ctx->programs->build_lock);
         if (!p)
             return status;
@@ -372,19 +414,7 @@ llmk_status llmk_program_acquire(llmk_context *ctx, llmk_program *program, const
     pthread_mutex_unlock(&program->lock);
     if (*kernel)
         return LLMK_OK;
-    llmk_kernel_object *made = calloc(1, sizeof *made);
-    if (!made)
-        return llmk_fail(LLMK_OUT_OF_MEMORY, "out of memory for a kernel");
-    cl_int err;
-    const uint64_t start = llmk_now();
-    made->cl = clCreateKernel(program->cl, name, &err);
-    llmk_times_add(&ctx->times, LLMK_PHASE_KERNEL, start);
-    if (!made->cl) {
-        free(made);
-        return llmk_fail_cl(ctx, err, name);
-    }
-    *kernel = made;
-    return LLMK_OK;
+    return make_kernel(ctx, program->cl, name, kernel);
 }
 
 void llmk_program_release(llmk_program *program, const char *name, llmk_kernel_object *kernel)

@@ -245,22 +245,18 @@ static const verdict *remember(llmk_verdicts *verdicts, const char *key, llmk_st
     return v;
 }
 
-static const verdict *recall_from_disk(llmk_context *ctx, const llmk_operator *op,
-                                       const llmk_variant *variant, const char *key)
+static const verdict *recall_from_disk(llmk_context *ctx, const char *key)
 {
-    long status;
-    char *reason;
+    llmk_finding found;
     const verdict *v = NULL;
-    if (!llmk_finding_recall(ctx, key, &status, &reason))
+    if (!llmk_finding_recall(ctx, key, &found))
         return NULL;
-    if (status == LLMK_BUILD_FAILED || status == LLMK_SELFTEST_FAILED)
-        llmk_log_write(&ctx->log, LLMK_LOG_WARN,
-                       "%s:%s (%s) is not used, as in earlier runs (tried again after a day, or "
-                       "without %s): %s",
-                       op->name, variant->name, key, llmk_cache_dir(ctx->cache), reason);
-    if (status == LLMK_OK || status == LLMK_BUILD_FAILED || status == LLMK_SELFTEST_FAILED)
-        v = remember(ctx->verdicts, key, (llmk_status)status, reason);
-    free(reason);
+    const bool failed = found.value == LLMK_BUILD_FAILED || found.value == LLMK_SELFTEST_FAILED;
+    if (failed)
+        llmk_finding_warn(ctx, key, &found);
+    if (failed || found.value == LLMK_OK)
+        v = remember(ctx->verdicts, key, (llmk_status)found.value, found.text);
+    free(found.text);
     return v;
 }
 
@@ -311,7 +307,7 @@ static const verdict *verdict_of(llmk_context *ctx, const llmk_operator *op, llm
     pthread_mutex_lock(&ctx->trial_lock);
     v = recall(ctx->verdicts, key); /* another thread may have tried meanwhile */
     if (!v)
-        v = recall_from_disk(ctx, op, choice.variant, key);
+        v = recall_from_disk(ctx, key);
     if (!v)
         v = try_choice(ctx, op, choice, problem, key, failure);
     pthread_mutex_unlock(&ctx->trial_lock);

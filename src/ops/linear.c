@@ -372,12 +372,14 @@ static bool portable_supports(llmk_context *ctx, const void *problem, llmk_reaso
     return reads(p, LLMK_LAYOUTS_PORTABLE | LLMK_LAYOUTS_NV, why);
 }
 
-/* Whether wide tiles of f32 fill the device twice. The order of sums is that of the others. */
+/* Whether wide tiles of f32 fill the device twice. The order of sums is that of the others. A trial
+ * is too small for it on most devices: there they have the self-test's wider products. */
 static bool is_wide(const llmk_context *ctx, const linear_problem *p)
 {
     const uint64_t tiles = (p->x.nrows + 63) / 64 * ((p->weights->n + 127) / 128);
     return p->x.dtype == LLMK_F32 && p->weights->layout == LLMK_LAYOUT_F32_PORTABLE &&
-           tiles >= UINT64_C(2) * ctx->caps.compute_units;
+           (ctx->is_trial ? p->weights->n >= LLMK_LINEAR_TRIAL_WIDE_N
+                          : tiles >= UINT64_C(2) * ctx->caps.compute_units);
 }
 
 static llmk_status portable_launch(llmk_launch *launch, const void *problem)

@@ -302,7 +302,7 @@ llmk_status llmk_linear_self_test(llmk_trial *t, llmk_dtype x, const llmk_weight
         return t->status;
     if (!even && r.block == 1 &&
         !group) /* for those that want 16-byte boundaries and N in round numbers */
-        LLMK_TRY(run(t, x, &r, y, rows, 96, 1048, 0));
+        LLMK_TRY(run(t, x, &r, y, rows, LLMK_LINEAR_TRIAL_WIDE_N, 1048, 0));
     return run(t, x, &r, y, rows, 70, k, r.order ? group : 0);
 }
 

@@ -5,6 +5,9 @@
 #include "core/weights.h"
 #include "ops/operator.h"
 
+/* The N of its widest products. In a trial f32 takes its wide tile from there on. */
+#define LLMK_LINEAR_TRIAL_WIDE_N 96
+
 /* Runs t's variant on weights that look to kernels as `like` does: on 8 rows of x and on `rows`;
  * even: on groups of whole chunks only. */
 llmk_status llmk_linear_self_test(llmk_trial *t, llmk_dtype x, const llmk_weights *like,

@@ -44,6 +44,15 @@ expect "Cubins        off (not found: ptxas"
 expect "AMD images    off (not found: lld-19)"
 configure -DLLMK_IMAGES=
 expect "SPIR-V images off (LLMK_IMAGES=)"
+if (configure -DLLMK_IMAGES=nvidia,spriv) >"$work/refused" 2>&1; then
+    echo "FAILED: LLMK_IMAGES=nvidia,spriv is accepted"
+    exit 1
+fi
+grep -qF '"spriv" is no kind of image' "$work/refused" || {
+    echo "FAILED: no sentence about spriv"
+    cat "$work/refused"
+    exit 1
+}
 configure -DLLMK_IMAGES=spirv -DLLMK_ZSTD=
 expect "SPIR-V images off (not found: zstd)"
 expect "PTX images    off (LLMK_IMAGES=spirv)"

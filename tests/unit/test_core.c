@@ -661,6 +661,7 @@ int main(void)
         cmocka_unit_test(test_version),
     };
     setenv("POCL_DEVICES", "pthread basic", 0); /* two devices of one platform, on any machine */
+    unsetenv("LLMK_CACHE"); /* it would win over what the contexts here are given */
     unsetenv("LLMK_VARIANT");
     unsetenv("LLMK_LOG");
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -492,6 +492,7 @@ int main(int argc, char **argv)
 {
     struct CMUnitTest tests[LLMK_COUNT(plans) + 1];
     char names[LLMK_COUNT(plans)][64];
+    unsetenv("LLMK_CACHE"); /* it would win over what the contexts here are given */
     unsetenv("LLMK_VARIANT");
     for (size_t i = 0; i < LLMK_COUNT(plans); i++) {
         snprintf(names[i], sizeof names[i], "%s_%d", call_names[plans[i].which],

@@ -183,7 +183,7 @@ static void test_damaged(void **state)
     pretend(f->ctx, LLMK_VENDOR_NVIDIA, 90, true);
     f->lines = 0;
     llmk_program *program = NULL;
-    assert_int_equal(llmk_program_get(f->ctx, PROBE, PROBE_DEFINE, &program), LLMK_OK);
+    assert_int_equal(llmk_program_get(f->ctx, PROBE, PROBE_DEFINE, NULL, &program), LLMK_OK);
     assert_string_equal(llmk_program_image(program), "source");
     assert_int_equal(f->lines, 5);
     assert_non_null(strstr(f->log[0], "cubin of sm_90a is not used, next is cubin"));
@@ -199,7 +199,8 @@ static void test_damaged_and_forced(void **state)
     pretend(f->ctx, LLMK_VENDOR_NVIDIA, 90, false);
     force(f->ctx, "cubin");
     llmk_program *program = NULL;
-    assert_int_equal(llmk_program_get(f->ctx, PROBE, PROBE_DEFINE, &program), LLMK_BUILD_FAILED);
+    assert_int_equal(llmk_program_get(f->ctx, PROBE, PROBE_DEFINE, NULL, &program),
+                     LLMK_BUILD_FAILED);
     assert_non_null(strstr(llmk_error_message(), "damaged"));
 }
 
@@ -255,11 +256,98 @@ static void test_refused(void **state)
     pretend(f->ctx, LLMK_VENDOR_NVIDIA, 90, false);
     f->lines = 0;
     llmk_program *program = NULL;
-    assert_int_equal(llmk_program_get(f->ctx, PROBE, PROBE_DEFINE, &program), LLMK_OK);
+    assert_int_equal(llmk_program_get(f->ctx, PROBE, PROBE_DEFINE, NULL, &program), LLMK_OK);
     assert_string_equal(llmk_program_image(program), "source");
     assert_int_equal(f->lines, 2);
     assert_non_null(strstr(f->log[0], "clCreateProgramWithBinary"));
     assert_non_null(strstr(f->log[1], "next is source"));
+}
+
+/* A zstd frame of raw blocks. */
+static unsigned char *frame_of(const unsigned char *data, size_t size, size_t *frame_size)
+{
+    enum { HEAD = 13, BLOCK = 65536 };
+    static const unsigned char magic[] = {0x28, 0xb5, 0x2f, 0xfd, 0xe0}; /* 8 bytes of size next */
+    unsigned char *frame = calloc(1, HEAD + size + (size / BLOCK + 1) * 3), *at = frame + HEAD;
+    assert_non_null(frame);
+    memcpy(frame, magic, sizeof magic);
+    for (size_t i = 0; i < 8; i++)
+        frame[sizeof magic + i] = (unsigned char)((uint64_t)size >> 8 * i);
+    for (size_t i = 0; i < size;) {
+        const size_t n = size - i < BLOCK ? size - i : BLOCK, head = n << 3 | (i + n == size);
+        for (size_t j = 0; j < 3; j++)
+            *at++ = (unsigned char)(head >> 8 * j);
+        memcpy(at, data + i, n);
+        at += n;
+        i += n;
+    }
+    *frame_size = (size_t)(at - frame);
+    return frame;
+}
+
+/* What this driver makes of a program that has none of the library's kernels. */
+static llmk_embedded_file other_program(const llmk_context *ctx, const char *name)
+{
+    static const char *source = "kernel void other(global int *p) { *p = 1; }";
+    cl_int err;
+    cl_program program = clCreateProgramWithSource(ctx->cl, 1, &source, NULL, &err);
+    size_t size = 0, frame_size;
+    assert_non_null(program);
+    assert_int_equal(clBuildProgram(program, 1, &ctx->caps.device, "", NULL, NULL), CL_SUCCESS);
+    clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof size, &size, NULL);
+    assert_true(size > 0);
+    unsigned char *binary = malloc(size);
+    assert_non_null(binary);
+    assert_int_equal(clGetProgramInfo(program, CL_PROGRAM_BINARIES, sizeof binary, &binary, NULL),
+                     CL_SUCCESS);
+    clReleaseProgram(program);
+    const unsigned char *frame = frame_of(binary, size, &frame_size);
+    free(binary);
+    return (llmk_embedded_file){name, frame, frame_size};
+}
+
+/* A good image of another program: the driver takes it, but it has not the kernel. */
+static void test_other_program(void **state)
+{
+    fixture *f = *state;
+    need_zstd();
+    const llmk_embedded_file file = other_program(f->ctx, "add/add_ref.sm_90.cubin");
+    const size_t one = 1;
+    const llmk_image_set set = {&file, &one};
+    f->ctx->images = &set;
+    pretend(f->ctx, LLMK_VENDOR_NVIDIA, 90, false);
+    f->lines = 0;
+    llmk_program *program = NULL;
+    llmk_kernel_object *kernel = NULL;
+    assert_int_equal(llmk_program_get(f->ctx, "add/add_ref.cl", "", "add_ref", &program), LLMK_OK);
+    assert_string_equal(llmk_program_image(program), "source");
+    assert_int_equal(f->lines, 1);
+    assert_non_null(strstr(f->log[0], "cubin of sm_90 is not used, next is source"));
+    assert_non_null(strstr(f->log[0], "CL_INVALID_KERNEL_NAME"));
+    assert_int_equal(llmk_program_acquire(f->ctx, program, "add_ref", &kernel), LLMK_OK);
+    llmk_program_release(program, "add_ref", kernel);
+    free((void *)(uintptr_t)file.data);
+}
+
+/* Where it is the only one, the program has not built. */
+static void test_other_program_forced(void **state)
+{
+    fixture *f = *state;
+    need_zstd();
+    const llmk_embedded_file file = other_program(f->ctx, "add/add_ref.sm_90.cubin");
+    const size_t one = 1;
+    const llmk_image_set set = {&file, &one};
+    f->ctx->images = &set;
+    pretend(f->ctx, LLMK_VENDOR_NVIDIA, 90, false);
+    force(f->ctx, "cubin");
+    llmk_program *program = NULL;
+    for (int i = 0; i < 2; i++) { /* the second time, from memory */
+        assert_int_equal(llmk_program_get(f->ctx, "add/add_ref.cl", "", "add_ref", &program),
+                         LLMK_BUILD_FAILED);
+        assert_non_null(strstr(llmk_error_message(), "add_ref.sm_90.cubin lacks a kernel"));
+    }
+    assert_null(program);
+    free((void *)(uintptr_t)file.data);
 }
 
 static void test_gap(void **state)
@@ -304,6 +392,7 @@ static void test_list(void **state)
 
 int main(void)
 {
+    unsetenv("LLMK_CACHE"); /* it would win over "off" */
     unsetenv("LLMK_IMAGE");
     unsetenv("LLMK_KERNEL_PATH");
     const struct CMUnitTest tests[] = {
@@ -312,6 +401,7 @@ int main(void)
         TEST(test_damaged),        TEST(test_damaged_and_forced),
         TEST(test_damage_is_seen), TEST(test_refused),
         TEST(test_list),           TEST(test_gap),
+        TEST(test_other_program),  TEST(test_other_program_forced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -381,6 +381,7 @@ int main(int argc, char **argv)
 {
     unsetenv("LLMK_IMAGE");
     unsetenv("LLMK_KERNEL_PATH");
+    unsetenv("LLMK_CACHE"); /* it would win over what the contexts here are given */
     unsetenv("LLMK_VARIANT");
     for (size_t i = 0; i < *llmk_images.count; i++)
         if (strcmp(llmk_images.files[i].name, "index") == 0) {

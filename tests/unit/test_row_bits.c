@@ -1,6 +1,7 @@
 /* test_row_bits.c - operators made of several kernels or products: a row of y has the same bits
  * whatever M is, where the call or the variant says so. */
 #include "cases/case.h"
+#include "core/core.h"
 #include "support/device.h"
 
 #include <stdlib.h>
@@ -74,13 +75,99 @@ static void test_setting(void **state)
     llmk_context_free(ctx);
 }
 
+/* Counts what is built of the wide tile and of the other. */
+typedef struct builds {
+    unsigned wide, narrow;
+} builds;
+
+static void on_log(void *user, llmk_log_level level, const char *message)
+{
+    builds *b = user;
+    (void)level;
+    b->wide += strstr(message, "linear/linear_gemm_wide.cl (-DX=f32 -DW=f32): built") != NULL;
+    b->narrow += strstr(message, "linear/linear_gemm.cl (-DX=f32 -DW=f32): built") != NULL;
+}
+
+static llmk_context *open_portable(uint32_t flags, uint32_t units, builds *b)
+{
+    llmk_context_options options = LLMK_INIT(llmk_context_options);
+    llmk_context *ctx = NULL;
+    options.variant = "linear:portable";
+    options.cache_dir = "off";
+    options.flags = flags;
+    options.log = on_log;
+    options.log_user = b;
+    options.log_level = LLMK_LOG_DEBUG;
+    *b = (builds){0, 0};
+    assert_int_equal(llmk_context_create(&options, &ctx), LLMK_OK);
+    ctx->caps.compute_units = units;
+    return ctx;
+}
+
+#define WIDE_LINE "linear n=150 k=519 x=f32 w=f32 y=f32"
+
+/* Whether the portable product of f32 takes its wide tile is up to the number of compute units:
+ * with one it does, with very many it does not. It is right both times, and has the same bits. */
+static void test_wide_tile(void **state)
+{
+    static const setting s = {WIDE_LINE, NULL, 0};
+    enum { M = 70, N = 150 };
+    float *y[2];
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        char error[512];
+        uint64_t width;
+        case_line line;
+        builds b;
+        llmk_context *ctx = open_portable(LLMK_CONTEXT_NO_SELFTEST, i == 0 ? 1 : 1u << 20, &b);
+        cl_command_queue queue = case_queue_new(ctx);
+        run(ctx, queue, &s, M, &width, &y[i]);
+        assert_int_equal(width, N);
+        assert_int_equal(b.wide, i == 0);
+        assert_int_equal(b.narrow, i == 1);
+        assert_true(case_parse(WIDE_LINE " m=70", &line, error, sizeof error));
+        case_run *r = case_run_new(ctx, queue, &line, 1, false, error, sizeof error);
+        assert_non_null(r);
+        const case_result result = case_run_check(r);
+        if (!result.ok)
+            fail_msg("tile %u: %s", i, result.message);
+        case_run_free(r);
+        clReleaseCommandQueue(queue);
+        llmk_context_free(ctx);
+    }
+    assert_memory_equal(y[0], y[1], sizeof(float) * M * N);
+    free(y[0]);
+    free(y[1]);
+}
+
+/* The self-test runs both tiles, whatever the device. */
+static void test_wide_tile_is_tried(void **state)
+{
+    static const setting s = {WIDE_LINE, NULL, 0};
+    float *y;
+    uint64_t width;
+    builds b;
+    (void)state;
+    llmk_context *ctx = open_portable(0, 1u << 20, &b);
+    cl_command_queue queue = case_queue_new(ctx);
+    run(ctx, queue, &s, 1, &width, &y);
+    assert_int_equal(b.wide, 1);   /* by the trial */
+    assert_int_equal(b.narrow, 2); /* by the trial and the call */
+    free(y);
+    clReleaseCommandQueue(queue);
+    llmk_context_free(ctx);
+}
+
 int main(void)
 {
     enum { COUNT = sizeof settings / sizeof *settings };
-    struct CMUnitTest tests[COUNT];
-    unsetenv("LLMK_VARIANT"); /* it would win over the variants that are forced here */
+    struct CMUnitTest tests[COUNT + 2];
+    unsetenv("LLMK_CACHE"); /* they would win over what the contexts here are given */
+    unsetenv("LLMK_VARIANT");
     for (size_t i = 0; i < COUNT; i++)
         tests[i] = (struct CMUnitTest){settings[i].line, test_setting, NULL, NULL,
                                        (void *)(uintptr_t)&settings[i]};
-    return _cmocka_run_group_tests("bits of rows", tests, COUNT, NULL, NULL);
+    tests[COUNT] = (struct CMUnitTest)cmocka_unit_test(test_wide_tile);
+    tests[COUNT + 1] = (struct CMUnitTest)cmocka_unit_test(test_wide_tile_is_tried);
+    return _cmocka_run_group_tests("bits of rows", tests, COUNT + 2, NULL, NULL);
 }

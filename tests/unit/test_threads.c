@@ -470,6 +470,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_busy),        cmocka_unit_test(test_shared_workspace),
         cmocka_unit_test(test_profiler),
     };
+    unsetenv("LLMK_CACHE"); /* it would win over what the contexts here are given */
     unsetenv("LLMK_VARIANT");
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
