@@ -5,42 +5,13 @@
  */
 #include "core/half.h"
 #include "core/weights.h"
-
-#include "cases/case.h"
+#include "support/device.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #define MAX_ROWS 16
-
-typedef struct fixture {
-    llmk_context *ctx;
-    cl_command_queue queue;
-} fixture;
-
-static bool open_fixture(fixture *f, const char *variant)
-{
-    llmk_context_options options = LLMK_INIT(llmk_context_options);
-    options.variant = variant;
-    assert_int_equal(llmk_context_create(&options, &f->ctx), LLMK_OK);
-    f->queue = case_queue_new(f->ctx);
-    assert_non_null(f->queue);
-    const bool nvidia = f->ctx->caps.vendor == LLMK_VENDOR_NVIDIA;
-    return strstr(variant, ":emulated") ? !nvidia : nvidia || !strstr(variant, ":nv");
-}
-
-static void close_fixture(fixture *f)
-{
-    clReleaseCommandQueue(f->queue);
-    llmk_context_free(f->ctx);
-}
 
 static const char *const variants[] = {"linear:emulated-nv-stream", "linear:nv-stream"};
 

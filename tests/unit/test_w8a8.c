@@ -15,22 +15,6 @@ static const char *const variants[] = {"linear:ref",
                                        "linear:nv-w8a8-wide"};
 #define VARIANTS (sizeof variants / sizeof *variants)
 
-static bool open_fixture(fixture *f, const char *variant)
-{
-    llmk_context_options options = LLMK_INIT(llmk_context_options);
-    options.variant = variant;
-    assert_int_equal(llmk_context_create(&options, &f->ctx), LLMK_OK);
-    f->queue = case_queue_new(f->ctx);
-    assert_non_null(f->queue);
-    return f->ctx->caps.vendor == LLMK_VENDOR_NVIDIA || !strstr(variant, ":nv");
-}
-
-static void close_fixture(fixture *f)
-{
-    clReleaseCommandQueue(f->queue);
-    llmk_context_free(f->ctx);
-}
-
 /* Scales of 1. */
 static llmk_weights *make_weights(fixture *f, const int8_t *codes, uint64_t n, uint64_t k)
 {
