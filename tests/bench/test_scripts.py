@@ -159,6 +159,26 @@ class Scripts(unittest.TestCase):
         self.assertIn("1 absent, 1 holds", text)
         self.assertEqual(self.run_bars("op a=1 | us <= 1\n")[0], 1)
 
+    def test_page_of_results(self):
+        self.run_bars("op a=1 | us <= 11 | with cublas, triton\nbig | us <= 1.9 x op a=1\n"
+                      "op a=1 | speed >= 1.5 x cublas\nfuture b=1 | us <= 3\n")
+        command = [sys.executable, os.path.join(BENCH, "results")]
+        done = subprocess.run(command + [os.path.join(self.folder.name, "bars.json")],
+                              capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for part in ("1 absent, 2 holds, 1 misses", "| µs ≤ 11 | 10.0 µs, holds |",
+                     "cublas 15.0 (1.50)", "triton: not there", "| 1.500 ×, holds |",
+                     "| 2.00 ×, misses |", "absent"):
+            self.assertIn(part, done.stdout)
+        for text in ("", "[]", "{}", '{"device": 1}'):
+            path = self.write("bad.json", "")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+            done = subprocess.run(command + [path], capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("expected what bench/bars writes", done.stderr)
+            self.assertEqual(done.stdout, "")
+
     def test_launch_is_timed_beside_the_case(self):
         _, rows, text = self.run_bars("short | beyond launch <= 1 us\nop a=1 | us <= 11\n"
                                       "op a=1 | beyond launch <= 3 us\n")
