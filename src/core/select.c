@@ -538,6 +538,18 @@ llmk_status llmk_operate(const llmk_operator *op, llmk_context *ctx, cl_command_
     return llmk_launch_variant(op, choice, ctx, queue, &problem, events, false);
 }
 
+llmk_status llmk_operate_workspace_size(const llmk_operator *op, llmk_context *ctx,
+                                        const void *args, uint64_t *bytes)
+{
+    problem_buffer problem;
+    LLMK_TRY(llmk_context_usable(ctx));
+    if (!bytes)
+        return llmk_fail(LLMK_INVALID_ARGUMENT, "llmk_%s_workspace_size: bytes is NULL", op->name);
+    LLMK_TRY(check_problem(op, ctx, args, true, &problem));
+    *bytes = op->workspace_bytes(&problem);
+    return LLMK_OK;
+}
+
 llmk_status llmk_operate_within(llmk_launch *launch, const llmk_operator *op, const void *problem)
 {
     llmk_choice choice;

@@ -107,12 +107,7 @@ static const llmk_variant variants[] = {
     {"ref", supports_ref, launch_ref},
 };
 
-static const llmk_config configs[] = {
-    LLMK_TILE_CONFIG("nv", 64),        LLMK_TILE_CONFIG("nv", 128),
-    LLMK_TILE_CONFIG("nv", 256),       LLMK_TILE_CONFIG("portable", 16),
-    LLMK_TILE_CONFIG("portable", 64),  LLMK_TILE_CONFIG("portable", 128),
-    LLMK_TILE_CONFIG("portable", 256),
-};
+static const llmk_config configs[] = LLMK_TILE_CONFIGS;
 
 static const char *const size_names[] = {"rows", "cols", NULL};
 

@@ -22,6 +22,12 @@ uint32_t llmk_tile_items(const llmk_launch *launch);
     {                                                                                              \
         variant, "items-" #items, {items}, items, 0                                                \
     }
+#define LLMK_TILE_CONFIGS                                                                          \
+    {                                                                                              \
+        LLMK_TILE_CONFIG("nv", 64), LLMK_TILE_CONFIG("nv", 128), LLMK_TILE_CONFIG("nv", 256),      \
+            LLMK_TILE_CONFIG("portable", 16), LLMK_TILE_CONFIG("portable", 64),                    \
+            LLMK_TILE_CONFIG("portable", 128), LLMK_TILE_CONFIG("portable", 256),                  \
+    }
 /* For `ref` kernels: one work-item a column. */
 llmk_grid llmk_element_grid(uint64_t rows, uint64_t cols);
 

@@ -52,6 +52,12 @@ static llmk_workspace *workspace(const void *problem)
     return ((const report_problem *)problem)->workspace;
 }
 
+static uint64_t workspace_bytes(const void *problem)
+{
+    (void)problem;
+    return WORKSPACE_BYTES;
+}
+
 static void arg_workspace(llmk_kernel *k, const report_problem *p)
 {
     llmk_arg_buffer(k, p->workspace ? p->workspace->buffer : NULL); /* NULL in a dry run */
@@ -191,19 +197,14 @@ const llmk_operator llmk_operator_error_report = {
     .key = key,
     .self_test = self_test,
     .workspace = workspace,
+    .workspace_bytes = workspace_bytes,
 };
 _Static_assert(sizeof(report_problem) <= LLMK_PROBLEM_SIZE, "raise LLMK_PROBLEM_SIZE");
 
 llmk_status llmk_error_report_workspace_size(llmk_context *ctx, const llmk_error_report_args *args,
                                              uint64_t *bytes)
 {
-    LLMK_TRY(llmk_context_usable(ctx));
-    if (!bytes)
-        return llmk_fail(LLMK_INVALID_ARGUMENT, "llmk_error_report_workspace_size: bytes is NULL");
-    report_problem p = {0};
-    LLMK_TRY(check(ctx, args, true, &p));
-    *bytes = WORKSPACE_BYTES;
-    return LLMK_OK;
+    return llmk_operate_workspace_size(&llmk_operator_error_report, ctx, args, bytes);
 }
 
 llmk_status llmk_error_report(llmk_context *ctx, cl_command_queue queue,

@@ -38,7 +38,7 @@ static uint64_t rows_at_once(uint64_t rows, uint64_t outputs)
     return rows < most ? rows : most;
 }
 
-static uint64_t workspace_bytes(uint64_t rows, uint64_t outputs)
+static uint64_t bytes_of(uint64_t rows, uint64_t outputs)
 {
     return rows_at_once(rows, outputs) * 2 * sizeof(cl_float) * pitch_of(outputs);
 }
@@ -110,7 +110,7 @@ static llmk_status check(llmk_context *ctx, const void *args, bool dry, void *ou
     llmk_check_rows_like(&c, "y", &l->y, "x", &l->x, outputs);
     llmk_check_in_place(&c, &l->y, &l->residual);
     if (a.workspace)
-        llmk_check_workspace(&c, a.workspace, workspace_bytes(l->x.nrows, outputs));
+        llmk_check_workspace(&c, a.workspace, bytes_of(l->x.nrows, outputs));
     LLMK_TRY(llmk_check_end(&c));
 
     p->layout = a.layout;
@@ -153,6 +153,12 @@ static void key(const void *problem_, char *text, size_t size)
 static llmk_workspace *workspace(const void *problem_)
 {
     return ((const problem *)problem_)->workspace;
+}
+
+static uint64_t workspace_bytes(const void *problem_)
+{
+    const problem *p = problem_;
+    return is_empty(p) ? 0 : bytes_of(p->l.x.nrows, p->gate.outputs);
 }
 
 /* ---- Kernels that compute both ---- */
@@ -228,7 +234,7 @@ static bool composite_supports(llmk_context *ctx, const void *problem_, llmk_rea
     const problem *p = problem_;
     if (!p->workspace)
         return llmk_no(why, "there is no workspace (of %llu bytes)",
-                       (unsigned long long)workspace_bytes(p->l.x.nrows, p->gate.outputs));
+                       (unsigned long long)bytes_of(p->l.x.nrows, p->gate.outputs));
     return true;
 }
 
@@ -427,7 +433,7 @@ static llmk_status self_test(llmk_trial *t, const void *problem_)
                      t->variant->launch == llmk_linear_emulated_nv_stream_launch;
     llmk_workspace *scratch = NULL;
     if (t->variant->launch == composite_launch)
-        LLMK_TRY(llmk_workspace_create(t->ctx, workspace_bytes(70, 48), &scratch));
+        LLMK_TRY(llmk_workspace_create(t->ctx, bytes_of(70, 48), &scratch));
     llmk_status status = LLMK_OK;
     for (unsigned i = 0; status == LLMK_OK && i < 4; i++) {
         const bool odd = i & 1, grouped = i & 2;
@@ -460,19 +466,14 @@ const llmk_operator llmk_operator_gated_linear = {
     .key = key,
     .self_test = self_test,
     .workspace = workspace,
+    .workspace_bytes = workspace_bytes,
 };
 _Static_assert(sizeof(problem) <= LLMK_PROBLEM_SIZE, "raise LLMK_PROBLEM_SIZE");
 
 llmk_status llmk_gated_linear_workspace_size(llmk_context *ctx, const llmk_gated_linear_args *args,
                                              uint64_t *bytes)
 {
-    problem p = {0};
-    if (!bytes)
-        return llmk_fail(LLMK_INVALID_ARGUMENT, "llmk_gated_linear_workspace_size: bytes is NULL");
-    LLMK_TRY(llmk_context_usable(ctx));
-    LLMK_TRY(check(ctx, args, true, &p));
-    *bytes = is_empty(&p) ? 0 : workspace_bytes(p.l.x.nrows, p.gate.outputs);
-    return LLMK_OK;
+    return llmk_operate_workspace_size(&llmk_operator_gated_linear, ctx, args, bytes);
 }
 
 llmk_status llmk_gated_linear(llmk_context *ctx, cl_command_queue queue,

@@ -14,7 +14,7 @@ typedef struct problem {
     llmk_workspace *workspace;
 } problem;
 
-static uint64_t workspace_bytes(const llmk_weights *w)
+static uint64_t bytes_of(const llmk_weights *w)
 {
     return llmk_grouped_schedule_size(w->experts + 1) * sizeof(cl_int);
 }
@@ -62,7 +62,7 @@ static llmk_status check(llmk_context *ctx, const void *args, bool dry, void *ou
     llmk_check_matrix(&c, "bias", &g->bias, w->experts, w->n);
     llmk_check_tensor(&c, "y", &a.y, LLMK_FLOATS, LLMK_OUTPUT, &g->y);
     llmk_check_matrix(&c, "y", &g->y, rows, w->n);
-    llmk_check_workspace(&c, a.workspace, workspace_bytes(w));
+    llmk_check_workspace(&c, a.workspace, bytes_of(w));
     p->workspace = a.workspace;
     g->weights = w;
     g->schedule = a.workspace ? a.workspace->buffer : NULL;
@@ -90,6 +90,12 @@ static void key(const void *problem_, char *text, size_t size)
 static llmk_workspace *workspace(const void *problem_)
 {
     return ((const problem *)problem_)->workspace;
+}
+
+static uint64_t workspace_bytes(const void *problem_)
+{
+    const problem *p = problem_;
+    return p->g.weights ? bytes_of(p->g.weights) : 0;
 }
 
 /* ---- Variants ---- */
@@ -172,7 +178,7 @@ static llmk_status run(llmk_trial *t, const problem *p, const llmk_weights *weig
     double *expected = llmk_trial_doubles(t, rows * outputs);
     if (t->status != LLMK_OK)
         return t->status;
-    LLMK_TRY(llmk_workspace_create(t->ctx, workspace_bytes(weights), &a.workspace));
+    LLMK_TRY(llmk_workspace_create(t->ctx, bytes_of(weights), &a.workspace));
     double largest = 0;
     for (uint64_t e = 0; e < EXPERTS; e++)
         for (uint64_t r = (uint64_t)offsets[e]; r < (uint64_t)offsets[e + 1]; r++) {
@@ -234,6 +240,7 @@ const llmk_operator llmk_operator_grouped_linear = {
     .configs = configs,
     .config_count = LLMK_COUNT(configs),
     .workspace = workspace,
+    .workspace_bytes = workspace_bytes,
 };
 _Static_assert(sizeof(problem) <= LLMK_PROBLEM_SIZE, "raise LLMK_PROBLEM_SIZE");
 
@@ -241,14 +248,7 @@ llmk_status llmk_grouped_linear_workspace_size(llmk_context *ctx,
                                                const llmk_grouped_linear_args *args,
                                                uint64_t *bytes)
 {
-    LLMK_TRY(llmk_context_usable(ctx));
-    if (!bytes)
-        return llmk_fail(LLMK_INVALID_ARGUMENT,
-                         "llmk_grouped_linear_workspace_size: bytes is NULL");
-    problem p = {0};
-    LLMK_TRY(check(ctx, args, true, &p));
-    *bytes = p.g.weights ? workspace_bytes(p.g.weights) : 0;
-    return LLMK_OK;
+    return llmk_operate_workspace_size(&llmk_operator_grouped_linear, ctx, args, bytes);
 }
 
 llmk_status llmk_grouped_linear(llmk_context *ctx, cl_command_queue queue,

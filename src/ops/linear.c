@@ -76,6 +76,12 @@ static llmk_workspace *workspace(const void *problem)
     return ((const linear_problem *)problem)->workspace;
 }
 
+static uint64_t workspace_bytes(const void *problem)
+{
+    const linear_problem *p = problem;
+    return p->w8a8 ? llmk_linear_w8a8_bytes(p->x.nrows, p->weights->k) : 0;
+}
+
 /* ---- Launching ---- */
 
 /* Work-groups in the second dimension: some devices allow 65535. */
@@ -537,6 +543,7 @@ const llmk_operator llmk_operator_linear = {
     .key = key,
     .self_test = self_test,
     .workspace = workspace,
+    .workspace_bytes = workspace_bytes,
     .size_names = size_names,
     .sizes = sizes_of,
     .configs = configs,
@@ -547,13 +554,7 @@ const llmk_operator llmk_operator_linear = {
 llmk_status llmk_linear_workspace_size(llmk_context *ctx, const llmk_linear_args *args,
                                        uint64_t *bytes)
 {
-    linear_problem p = {0};
-    if (!bytes)
-        return llmk_fail(LLMK_INVALID_ARGUMENT, "llmk_linear_workspace_size: bytes is NULL");
-    LLMK_TRY(llmk_context_usable(ctx));
-    LLMK_TRY(check(ctx, args, true, &p));
-    *bytes = p.w8a8 ? llmk_linear_w8a8_bytes(p.x.nrows, p.weights->k) : 0;
-    return LLMK_OK;
+    return llmk_operate_workspace_size(&llmk_operator_linear, ctx, args, bytes);
 }
 
 llmk_status llmk_linear(llmk_context *ctx, cl_command_queue queue, const llmk_linear_args *args,

@@ -59,8 +59,9 @@ void llmk_moe_check_routing(llmk_checker *c, llmk_moe_score score, uint32_t flag
                          .eps = eps > 0 ? eps : 1e-20f};
 }
 
-static uint64_t workspace_bytes(const moe_route_problem *p)
+static uint64_t workspace_bytes(const void *problem)
 {
+    const moe_route_problem *p = problem;
     return p->x.present && !p->out_logits.present ? p->tokens * p->experts * sizeof(cl_float) : 0;
 }
 
@@ -480,19 +481,14 @@ const llmk_operator llmk_operator_moe_route = {
     .key = key,
     .self_test = self_test,
     .workspace = workspace,
+    .workspace_bytes = workspace_bytes,
 };
 _Static_assert(sizeof(moe_route_problem) <= LLMK_PROBLEM_SIZE, "raise LLMK_PROBLEM_SIZE");
 
 llmk_status llmk_moe_route_workspace_size(llmk_context *ctx, const llmk_moe_route_args *args,
                                           uint64_t *bytes)
 {
-    LLMK_TRY(llmk_context_usable(ctx));
-    if (!bytes)
-        return llmk_fail(LLMK_INVALID_ARGUMENT, "llmk_moe_route_workspace_size: bytes is NULL");
-    moe_route_problem p = {0};
-    LLMK_TRY(check(ctx, args, true, &p));
-    *bytes = workspace_bytes(&p);
-    return LLMK_OK;
+    return llmk_operate_workspace_size(&llmk_operator_moe_route, ctx, args, bytes);
 }
 
 llmk_status llmk_moe_route(llmk_context *ctx, cl_command_queue queue,

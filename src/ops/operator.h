@@ -106,6 +106,8 @@ typedef struct llmk_operator {
     llmk_status (*self_test)(llmk_trial *t, const void *problem);
     /* The workspace that the problem uses, or NULL; the member itself may be NULL. */
     llmk_workspace *(*workspace)(const void *problem);
+    /* How much of one it needs; absent where none. */
+    uint64_t (*workspace_bytes)(const void *problem);
 
     /* What can be tuned (docs/tuning.md); all may be absent. */
     const char *const *size_names; /* of what decides how fast a variant is; NULL: nothing is */
@@ -139,6 +141,10 @@ extern const llmk_operator llmk_operator_rmsnorm, llmk_operator_gated_activation
 /* The whole of a public operator function: check, select, launch. */
 llmk_status llmk_operate(const llmk_operator *op, llmk_context *ctx, cl_command_queue queue,
                          const void *args, const llmk_events *events);
+
+/* The whole of a public llmk_<op>_workspace_size. */
+llmk_status llmk_operate_workspace_size(const llmk_operator *op, llmk_context *ctx,
+                                        const void *args, uint64_t *bytes);
 
 /* For operators made of others: selects a variant of `op` for a checked problem, and enqueues its
  * kernels as part of `launch`. */

@@ -5,7 +5,7 @@
 
 /* ---- Arguments ---- */
 
-static uint64_t workspace_bytes(llmk_quant_scheme scheme)
+static uint64_t bytes_of(llmk_quant_scheme scheme)
 {
     /* A range, two floats, of each work-group. */
     return scheme == LLMK_QUANT_INT8_TENSOR ? 2 * sizeof(cl_float) * LLMK_PARTIALS : 0;
@@ -18,8 +18,8 @@ static llmk_status check(llmk_context *ctx, const void *args, bool dry, void *pr
     LLMK_TRY(llmk_take_args("quantize", args, sizeof a, sizeof a, &a));
     llmk_checker c = llmk_check_begin(ctx, "quantize", dry);
     llmk_check_flags(&c, a.flags, 0);
-    llmk_check_workspace(&c, a.workspace, workspace_bytes(a.scheme));
-    p->workspace = workspace_bytes(a.scheme) > 0 ? a.workspace : NULL;
+    llmk_check_workspace(&c, a.workspace, bytes_of(a.scheme));
+    p->workspace = bytes_of(a.scheme) > 0 ? a.workspace : NULL;
     return llmk_check_quant(&c, "x", &a.x, LLMK_INPUT, &a.q, &a.scale, &a.zero, a.scheme,
                             a.group_size, p);
 }
@@ -39,6 +39,12 @@ static void key(const void *problem, char *text, size_t size)
 static llmk_workspace *workspace(const void *problem)
 {
     return ((const llmk_quant_problem *)problem)->workspace;
+}
+
+static uint64_t workspace_bytes(const void *problem)
+{
+    const llmk_quant_problem *p = problem;
+    return bytes_of(p->scheme);
 }
 
 static cl_mem workspace_buffer(const llmk_quant_problem *p)
@@ -209,7 +215,7 @@ static llmk_status self_test(llmk_trial *t, const void *problem)
                    : llmk_vector(scale.buffer, LLMK_F32, scales);
     if (p->scheme == LLMK_QUANT_INT4_ASYMMETRIC)
         a.zero = llmk_matrix(zero.buffer, LLMK_U8, ROWS, groups);
-    LLMK_TRY(llmk_workspace_create(t->ctx, workspace_bytes(p->scheme), &a.workspace));
+    LLMK_TRY(llmk_workspace_create(t->ctx, bytes_of(p->scheme), &a.workspace));
     llmk_trial_run(t, &a);
     llmk_workspace_free(a.workspace);
 
@@ -254,19 +260,14 @@ const llmk_operator llmk_operator_quantize = {
     .key = key,
     .self_test = self_test,
     .workspace = workspace,
+    .workspace_bytes = workspace_bytes,
 };
 _Static_assert(sizeof(llmk_quant_problem) <= LLMK_PROBLEM_SIZE, "raise LLMK_PROBLEM_SIZE");
 
 llmk_status llmk_quantize_workspace_size(llmk_context *ctx, const llmk_quantize_args *args,
                                          uint64_t *bytes)
 {
-    LLMK_TRY(llmk_context_usable(ctx));
-    if (!bytes)
-        return llmk_fail(LLMK_INVALID_ARGUMENT, "llmk_quantize_workspace_size: bytes is NULL");
-    llmk_quant_problem p = {0};
-    LLMK_TRY(check(ctx, args, true, &p));
-    *bytes = workspace_bytes(p.scheme);
-    return LLMK_OK;
+    return llmk_operate_workspace_size(&llmk_operator_quantize, ctx, args, bytes);
 }
 
 llmk_status llmk_quantize(llmk_context *ctx, cl_command_queue queue, const llmk_quantize_args *args,

@@ -38,7 +38,7 @@ __attribute__((format(printf, 2, 3))) static void answer(worker *w, const char *
 static void refuse(worker *w, const char *sentence)
 {
     char line[TUNE_WHY];
-    snprintf(line, sizeof line, "%s", sentence);
+    snprintf(line, sizeof line, "%.*s", (int)sizeof line - 1, sentence);
     for (char *p = line; *p; p++)
         if (*p == '\n' || *p == '\t' || *p == '\r')
             *p = ' ';
