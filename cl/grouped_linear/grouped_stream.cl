@@ -19,10 +19,11 @@
 #define MAX_TILES 2 // blocks of 16 rows of W
 
 // Kinds of kernels: x in whole vectors, K in whole steps, no zeros, and scales of two bytes or of whole
-// rows; any scales and zeros; any x and K too.
+// rows; the same with zeros; any scales and zeros; any x and K too.
 #define PLAIN    0
-#define AFFINE   1
-#define GATHERED 2
+#define ZEROS    1
+#define AFFINE   2
+#define GATHERED 3
 
 #define CODE_BITS_f16   0
 #define CODE_BITS_bf16  0
@@ -252,7 +253,7 @@ LINEAR_INLINE void put_part(fragment_unit unit, local float *sums, uint p,
 // For up to eight tokens, which are the columns of the instruction: where a token has none of a
 // tile's rows, its column is not used. The tiles come in the order of the experts.
 
-#define TABLE (ITEMS / 8) // tiles whose rows are looked up at once
+#define TABLE 32 // tiles whose rows are looked up at once
 
 typedef struct {
     uint group[TABLE], begin[TABLE], rows[TABLE];
@@ -269,7 +270,7 @@ LINEAR_INLINE void look_up(local table_t *table, global const int *schedule, uin
     const uint item = (uint)get_local_id(0), i = item / 8, token = item % 8;
     global const int *tiles = schedule + groups + 1;
     barrier(CLK_LOCAL_MEM_FENCE); // of the last ones nothing is read any more
-    for (uint g = item; g < last; g += ITEMS) {
+    for (uint g = item; g < last; g += (uint)get_local_size(0)) {
         const uint from = (uint)tiles[g], to = (uint)tiles[g + 1];
         const uint row = (uint)schedule[g], row_end = (uint)schedule[g + 1];
         for (uint t = max(from, base); t < min(to, base + TABLE); t++) {
@@ -280,7 +281,7 @@ LINEAR_INLINE void look_up(local table_t *table, global const int *schedule, uin
         }
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    if (base + i < end) {
+    if (i < TABLE && base + i < end) {
         int found = -1;
         float weight = 0.0f;
         for (uint r = table->rows[i]; r > 0; r--) {
@@ -322,7 +323,7 @@ LINEAR_INLINE void add_biases(local float *biases, local const table_t *table, u
         local table_t table;                                                                       \
         /* Each item's, where they take no registers from the product: of its sums, and of an      \
            element of y. */                                                                        \
-        local float totals[4][ITEMS], biases[ITEMS];                                               \
+        local float totals[4][(warps)*32], biases[(warps)*32];                                               \
         FRAGMENT_UNIT(unit, warps);                                                                \
         const uint n0 = (uint)get_group_id(0) * 16;                                                \
         const uint end = (uint)schedule[schedule_groups + 1 + last];                               \
@@ -371,15 +372,24 @@ LINEAR_INLINE void add_biases(local float *biases, local const table_t *table, u
     }
 
 // How many work-groups find room on a compute unit, which bounds their registers.
-#define MORE_ROWS(macro, name, kind) macro(name, 4, RESIDENT(4), 16, kind)
+#ifndef X_FEW
+#define X_FEW 2, RESIDENT(14)
+#define X_ZEROS 2, RESIDENT(14)
+#define X_MORE 4, RESIDENT(5)
+#define X_COMBINE 16, RESIDENT(2)
+#endif
+#define CALL(macro, ...) macro(__VA_ARGS__)
 #if !W_IS_CODES
 #define FEW_ROWS(macro, name, kind) macro(name, 8, RESIDENT(3), 8, kind)
-#elif SPAN == 1 || SPAN == 2
-#define FEW_ROWS(macro, name, kind) macro(name, 4, RESIDENT(5), 8, kind)
+#define MORE_ROWS(macro, name, kind) macro(name, 4, RESIDENT(4), 16, kind)
+#define COMBINE_ROWS(name, kind) COMBINE(name, 8, RESIDENT(2), kind)
 #else
-#define FEW_ROWS(macro, name, kind) macro(name, 4, RESIDENT(6), 8, kind)
+#define FEW_ROWS(macro, name, kind) CALL(macro, name, X_FEW, 8, kind)
+#define MORE_ROWS(macro, name, kind) CALL(macro, name, X_MORE, 16, kind)
+#define COMBINE_ROWS(name, kind) CALL(COMBINE, name, X_COMBINE, kind)
 #endif
-#define AFFINE_FEW_ROWS(macro, name) macro(name, 4, RESIDENT(6), 8, AFFINE)
+#define ZEROS_FEW_ROWS(macro, name) CALL(macro, name, X_ZEROS, 8, ZEROS)
+#define AFFINE_FEW_ROWS(macro, name) CALL(macro, name, X_ZEROS, 8, AFFINE)
 
 FEW_ROWS(LINEAR, grouped_stream_8, PLAIN)
 MORE_ROWS(LINEAR, grouped_stream_16, PLAIN)
@@ -387,12 +397,17 @@ MORE_ROWS(LINEAR, grouped_stream_gathered, GATHERED)
 FEW_ROWS(GATED, grouped_stream_gated_8, PLAIN)
 MORE_ROWS(GATED, grouped_stream_gated_16, PLAIN)
 MORE_ROWS(GATED, grouped_stream_gated_gathered, GATHERED)
-COMBINE(grouped_stream_combine, 8, RESIDENT(2), PLAIN)
-COMBINE(grouped_stream_combine_gathered, 8, RESIDENT(2), GATHERED)
+COMBINE_ROWS(grouped_stream_combine, PLAIN)
+COMBINE_ROWS(grouped_stream_combine_gathered, GATHERED)
 #if W_IS_CODES
+ZEROS_FEW_ROWS(LINEAR, grouped_stream_8_zeros)
+MORE_ROWS(LINEAR, grouped_stream_16_zeros, ZEROS)
 AFFINE_FEW_ROWS(LINEAR, grouped_stream_8_affine)
 MORE_ROWS(LINEAR, grouped_stream_16_affine, AFFINE)
+ZEROS_FEW_ROWS(GATED, grouped_stream_gated_8_zeros)
+MORE_ROWS(GATED, grouped_stream_gated_16_zeros, ZEROS)
 AFFINE_FEW_ROWS(GATED, grouped_stream_gated_8_affine)
 MORE_ROWS(GATED, grouped_stream_gated_16_affine, AFFINE)
-COMBINE(grouped_stream_combine_affine, 8, RESIDENT(2), AFFINE)
+COMBINE_ROWS(grouped_stream_combine_zeros, ZEROS)
+COMBINE_ROWS(grouped_stream_combine_affine, AFFINE)
 #endif
