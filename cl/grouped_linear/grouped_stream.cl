@@ -14,6 +14,14 @@
 #endif
 #define WARPS 8 // at most
 #include "grouped_linear/grouped_common.clh"
+
+#define CODE_BITS_f16   0
+#define CODE_BITS_bf16  0
+#define CODE_BITS_u4_nv 4
+#define CODE_BITS_s8_nv 8
+#define CODE_BITS       LLMK_PASTE(CODE_BITS_, W)
+#define W_IS_CODES      (CODE_BITS > 0)
+
 #include "linear/linear_stream.clh"
 
 #define MAX_TILES 2 // blocks of 16 rows of W
@@ -24,13 +32,6 @@
 #define ZEROS    1
 #define AFFINE   2
 #define GATHERED 3
-
-#define CODE_BITS_f16   0
-#define CODE_BITS_bf16  0
-#define CODE_BITS_u4_nv 4
-#define CODE_BITS_s8_nv 8
-#define CODE_BITS       LLMK_PASTE(CODE_BITS_, W)
-#define W_IS_CODES      (CODE_BITS > 0)
 
 // What a lane asks for in a step, over all blocks: so many times 64 bytes of rows, or 32 of codes.
 #if CODE_BITS == 4 && (SPAN == 1 || SPAN == 2) // many scales
@@ -371,43 +372,36 @@ LINEAR_INLINE void add_biases(local float *biases, local const table_t *table, u
         }                                                                                          \
     }
 
-// How many work-groups find room on a compute unit, which bounds their registers.
-#ifndef X_FEW
-#define X_FEW 2, RESIDENT(14)
-#define X_ZEROS 2, RESIDENT(14)
-#define X_MORE 4, RESIDENT(5)
-#define X_COMBINE 16, RESIDENT(2)
-#endif
-#define CALL(macro, ...) macro(__VA_ARGS__)
-#if !W_IS_CODES
-#define FEW_ROWS(macro, name, kind) macro(name, 8, RESIDENT(3), 8, kind)
+// Warps, and how many work-groups find room on a compute unit, which bounds their registers.
 #define MORE_ROWS(macro, name, kind) macro(name, 4, RESIDENT(4), 16, kind)
-#define COMBINE_ROWS(name, kind) COMBINE(name, 8, RESIDENT(2), kind)
-#else
-#define FEW_ROWS(macro, name, kind) CALL(macro, name, X_FEW, 8, kind)
-#define MORE_ROWS(macro, name, kind) CALL(macro, name, X_MORE, 16, kind)
-#define COMBINE_ROWS(name, kind) CALL(COMBINE, name, X_COMBINE, kind)
-#endif
-#define ZEROS_FEW_ROWS(macro, name) CALL(macro, name, X_ZEROS, 8, ZEROS)
-#define AFFINE_FEW_ROWS(macro, name) CALL(macro, name, X_ZEROS, 8, AFFINE)
-
-FEW_ROWS(LINEAR, grouped_stream_8, PLAIN)
-MORE_ROWS(LINEAR, grouped_stream_16, PLAIN)
-MORE_ROWS(LINEAR, grouped_stream_gathered, GATHERED)
-FEW_ROWS(GATED, grouped_stream_gated_8, PLAIN)
-MORE_ROWS(GATED, grouped_stream_gated_16, PLAIN)
-MORE_ROWS(GATED, grouped_stream_gated_gathered, GATHERED)
-COMBINE_ROWS(grouped_stream_combine, PLAIN)
-COMBINE_ROWS(grouped_stream_combine_gathered, GATHERED)
 #if W_IS_CODES
-ZEROS_FEW_ROWS(LINEAR, grouped_stream_8_zeros)
-MORE_ROWS(LINEAR, grouped_stream_16_zeros, ZEROS)
-AFFINE_FEW_ROWS(LINEAR, grouped_stream_8_affine)
-MORE_ROWS(LINEAR, grouped_stream_16_affine, AFFINE)
-ZEROS_FEW_ROWS(GATED, grouped_stream_gated_8_zeros)
-MORE_ROWS(GATED, grouped_stream_gated_16_zeros, ZEROS)
-AFFINE_FEW_ROWS(GATED, grouped_stream_gated_8_affine)
-MORE_ROWS(GATED, grouped_stream_gated_16_affine, AFFINE)
-COMBINE_ROWS(grouped_stream_combine_zeros, ZEROS)
-COMBINE_ROWS(grouped_stream_combine_affine, AFFINE)
+#define FEW_ROWS(macro, name, kind) macro(name, 2, RESIDENT(14), 8, kind)
+#else
+#define FEW_ROWS(macro, name, kind) macro(name, 8, RESIDENT(3), 8, kind)
+#endif
+#if W_IS_CODES && PIECES == 2
+#define ADD_UP_WARPS 16
+#else
+#define ADD_UP_WARPS 8
+#endif
+
+FEW_ROWS(LINEAR, grouped_stream_low, PLAIN)
+MORE_ROWS(LINEAR, grouped_stream_high, PLAIN)
+MORE_ROWS(LINEAR, grouped_stream_gathered, GATHERED)
+FEW_ROWS(GATED, grouped_stream_gated_low, PLAIN)
+MORE_ROWS(GATED, grouped_stream_gated_high, PLAIN)
+MORE_ROWS(GATED, grouped_stream_gated_gathered, GATHERED)
+COMBINE(grouped_stream_combine, ADD_UP_WARPS, RESIDENT(2), PLAIN)
+COMBINE(grouped_stream_combine_gathered, ADD_UP_WARPS, RESIDENT(1), GATHERED)
+#if W_IS_CODES
+FEW_ROWS(LINEAR, grouped_stream_low_zeros, ZEROS)
+MORE_ROWS(LINEAR, grouped_stream_high_zeros, ZEROS)
+LINEAR(grouped_stream_low_affine, 2, RESIDENT(10), 8, AFFINE)
+MORE_ROWS(LINEAR, grouped_stream_high_affine, AFFINE)
+FEW_ROWS(GATED, grouped_stream_gated_low_zeros, ZEROS)
+MORE_ROWS(GATED, grouped_stream_gated_high_zeros, ZEROS)
+GATED(grouped_stream_gated_low_affine, 2, RESIDENT(10), 8, AFFINE)
+MORE_ROWS(GATED, grouped_stream_gated_high_affine, AFFINE)
+COMBINE(grouped_stream_combine_zeros, ADD_UP_WARPS, RESIDENT(2), ZEROS)
+COMBINE(grouped_stream_combine_affine, ADD_UP_WARPS, RESIDENT(1), AFFINE)
 #endif

@@ -15,7 +15,7 @@
 /* Warps of a work-group: of low tiles, by what W is, where it adds up, and of all others. */
 #define ROWS_WARPS          8u
 #define CODES_WARPS         2u
-#define COMBINE_CODES_WARPS 16u
+#define COMBINE_CODES_WARPS 16u /* but 4-bit ones with many scales, which take more registers */
 #define MORE_WARPS          4u
 #define MOST_WARPS          16u
 /* What the kernels take at most; emulated, the warps' scratch too. */
@@ -112,14 +112,14 @@ static llmk_kernel open_kernel(llmk_launch *launch, const grouped_problem *p, co
                                int stage)
 {
     static const char *const kernels[][2][GATHERED + 1] = {
-        [STAGE_LINEAR] = {{"grouped_stream_8", "grouped_stream_8_zeros", "grouped_stream_8_affine",
-                           "grouped_stream_gathered"},
-                          {"grouped_stream_16", "grouped_stream_16_zeros",
-                           "grouped_stream_16_affine", "grouped_stream_gathered"}},
-        [STAGE_GATED] = {{"grouped_stream_gated_8", "grouped_stream_gated_8_zeros",
-                          "grouped_stream_gated_8_affine", "grouped_stream_gated_gathered"},
-                         {"grouped_stream_gated_16", "grouped_stream_gated_16_zeros",
-                          "grouped_stream_gated_16_affine", "grouped_stream_gated_gathered"}},
+        [STAGE_LINEAR] = {{"grouped_stream_low", "grouped_stream_low_zeros",
+                           "grouped_stream_low_affine", "grouped_stream_gathered"},
+                          {"grouped_stream_high", "grouped_stream_high_zeros",
+                           "grouped_stream_high_affine", "grouped_stream_gathered"}},
+        [STAGE_GATED] = {{"grouped_stream_gated_low", "grouped_stream_gated_low_zeros",
+                          "grouped_stream_gated_low_affine", "grouped_stream_gated_gathered"},
+                         {"grouped_stream_gated_high", "grouped_stream_gated_high_zeros",
+                          "grouped_stream_gated_high_affine", "grouped_stream_gated_gathered"}},
         [STAGE_COMBINE] = {{"grouped_stream_combine", "grouped_stream_combine_zeros",
                             "grouped_stream_combine_affine", "grouped_stream_combine_gathered"}}};
     const bool high = stage != STAGE_COMBINE && p->height != LOW;
@@ -168,7 +168,10 @@ static llmk_status combine_stream(llmk_launch *launch, const grouped_problem *p,
     llmk_grouped_arg(&k, p, &p->weights->segments[0]);
     llmk_grouped_arg_combine(&k, p, combine);
     llmk_arg_u32(&k, p->height);
-    const size_t warps = is_codes(p->weights) ? COMBINE_CODES_WARPS : ROWS_WARPS;
+    const llmk_weights *w = p->weights;
+    const uint32_t span = llmk_linear_span(w);
+    const bool fine = w->layout == LLMK_LAYOUT_U4_NV && (span == 1 || span == 2);
+    const size_t warps = is_codes(w) && !fine ? COMBINE_CODES_WARPS : ROWS_WARPS;
     return llmk_kernel_enqueue(&k, (size_t[]){blocks, 1, 1}, (size_t[]){warps * WARP, 1, 1});
 }
 

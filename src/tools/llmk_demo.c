@@ -553,7 +553,15 @@ static int refuse(const char *fmt, const char *text)
     return 2;
 }
 
-enum { OPT_SECONDS = 256, OPT_SLICE, OPT_GENERATE, OPT_SAFETENSORS, OPT_MOE, OPT_SCALE, OPT_UNCHECKED };
+enum {
+    OPT_SECONDS = 256,
+    OPT_SLICE,
+    OPT_GENERATE,
+    OPT_SAFETENSORS,
+    OPT_MOE,
+    OPT_SCALE,
+    OPT_UNCHECKED
+};
 
 /* 0, or the exit status of a refusal. `*runs`: the first option that says how to run a model. */
 static int read_option(int option, options *opt, const char **runs)
@@ -667,9 +675,10 @@ static int run_command(int argc, char **argv)
     if (status)
         return status;
     if (opt.moe) {
-        const moe_demo_options moe = {opt.moe,       opt.scale,   opt.rows ? opt.rows : DEFAULT_ROWS,
-                                      opt.dtype,     opt.seconds, !opt.unchecked,
-                                      argv + optind, argc - optind};
+        const moe_demo_options moe = {
+            opt.moe,       opt.scale,    opt.rows ? opt.rows : DEFAULT_ROWS,
+            opt.dtype,     opt.seconds,  !opt.unchecked,
+            argv + optind, argc - optind};
         return moe_demo(&moe);
     }
     if (opt.generate)

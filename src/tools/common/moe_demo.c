@@ -190,8 +190,8 @@ static void print_sizes(const case_line *line)
 {
     const moe_model m =
         moe_model_scaled(&moe_models[case_u64(line, "model")], case_u64(line, "scale"));
-    printf("experts=%" PRIu64 " k=%" PRIu64 " hidden=%" PRIu64 " width=%" PRIu64
-           " shared=%" PRIu64 "\n",
+    printf("experts=%" PRIu64 " k=%" PRIu64 " hidden=%" PRIu64 " width=%" PRIu64 " shared=%" PRIu64
+           "\n",
            m.experts, m.k, m.hidden, m.width, case_flag(line, "shared") ? m.shared_width : 0);
 }
 
