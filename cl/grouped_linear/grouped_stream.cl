@@ -14,15 +14,6 @@
 #endif
 #define WARPS 8 // at most
 #include "grouped_linear/grouped_common.clh"
-#include "linear/linear_stream.clh"
-
-#define MAX_TILES 2 // blocks of 16 rows of W
-
-// Kinds of kernels: x in whole vectors, K in whole steps, no zeros, and scales of two bytes or of whole
-// rows; any scales and zeros; any x and K too.
-#define PLAIN    0
-#define AFFINE   1
-#define GATHERED 2
 
 #define CODE_BITS_f16   0
 #define CODE_BITS_bf16  0
@@ -30,6 +21,17 @@
 #define CODE_BITS_s8_nv 8
 #define CODE_BITS       LLMK_PASTE(CODE_BITS_, W)
 #define W_IS_CODES      (CODE_BITS > 0)
+
+#include "linear/linear_stream.clh"
+
+#define MAX_TILES 2 // blocks of 16 rows of W
+
+// Kinds of kernels: x in whole vectors, K in whole steps, no zeros, and scales of two bytes or of whole
+// rows; the same with zeros; any scales and zeros; any x and K too.
+#define PLAIN    0
+#define ZEROS    1
+#define AFFINE   2
+#define GATHERED 3
 
 // What a lane asks for in a step, over all blocks: so many times 64 bytes of rows, or 32 of codes.
 #if CODE_BITS == 4 && (SPAN == 1 || SPAN == 2) // many scales
@@ -252,7 +254,7 @@ LINEAR_INLINE void put_part(fragment_unit unit, local float *sums, uint p,
 // For up to eight tokens, which are the columns of the instruction: where a token has none of a
 // tile's rows, its column is not used. The tiles come in the order of the experts.
 
-#define TABLE (ITEMS / 8) // tiles whose rows are looked up at once
+#define TABLE 32 // tiles whose rows are looked up at once
 
 typedef struct {
     uint group[TABLE], begin[TABLE], rows[TABLE];
@@ -269,7 +271,7 @@ LINEAR_INLINE void look_up(local table_t *table, global const int *schedule, uin
     const uint item = (uint)get_local_id(0), i = item / 8, token = item % 8;
     global const int *tiles = schedule + groups + 1;
     barrier(CLK_LOCAL_MEM_FENCE); // of the last ones nothing is read any more
-    for (uint g = item; g < last; g += ITEMS) {
+    for (uint g = item; g < last; g += (uint)get_local_size(0)) {
         const uint from = (uint)tiles[g], to = (uint)tiles[g + 1];
         const uint row = (uint)schedule[g], row_end = (uint)schedule[g + 1];
         for (uint t = max(from, base); t < min(to, base + TABLE); t++) {
@@ -280,7 +282,7 @@ LINEAR_INLINE void look_up(local table_t *table, global const int *schedule, uin
         }
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    if (base + i < end) {
+    if (i < TABLE && base + i < end) {
         int found = -1;
         float weight = 0.0f;
         for (uint r = table->rows[i]; r > 0; r--) {
@@ -322,7 +324,7 @@ LINEAR_INLINE void add_biases(local float *biases, local const table_t *table, u
         local table_t table;                                                                       \
         /* Each item's, where they take no registers from the product: of its sums, and of an      \
            element of y. */                                                                        \
-        local float totals[4][ITEMS], biases[ITEMS];                                               \
+        local float totals[4][(warps)*32], biases[(warps)*32];                                               \
         FRAGMENT_UNIT(unit, warps);                                                                \
         const uint n0 = (uint)get_group_id(0) * 16;                                                \
         const uint end = (uint)schedule[schedule_groups + 1 + last];                               \
@@ -370,29 +372,36 @@ LINEAR_INLINE void add_biases(local float *biases, local const table_t *table, u
         }                                                                                          \
     }
 
-// How many work-groups find room on a compute unit, which bounds their registers.
+// Warps, and how many work-groups find room on a compute unit, which bounds their registers.
 #define MORE_ROWS(macro, name, kind) macro(name, 4, RESIDENT(4), 16, kind)
-#if !W_IS_CODES
-#define FEW_ROWS(macro, name, kind) macro(name, 8, RESIDENT(3), 8, kind)
-#elif SPAN == 1 || SPAN == 2
-#define FEW_ROWS(macro, name, kind) macro(name, 4, RESIDENT(5), 8, kind)
-#else
-#define FEW_ROWS(macro, name, kind) macro(name, 4, RESIDENT(6), 8, kind)
-#endif
-#define AFFINE_FEW_ROWS(macro, name) macro(name, 4, RESIDENT(6), 8, AFFINE)
-
-FEW_ROWS(LINEAR, grouped_stream_8, PLAIN)
-MORE_ROWS(LINEAR, grouped_stream_16, PLAIN)
-MORE_ROWS(LINEAR, grouped_stream_gathered, GATHERED)
-FEW_ROWS(GATED, grouped_stream_gated_8, PLAIN)
-MORE_ROWS(GATED, grouped_stream_gated_16, PLAIN)
-MORE_ROWS(GATED, grouped_stream_gated_gathered, GATHERED)
-COMBINE(grouped_stream_combine, 8, RESIDENT(2), PLAIN)
-COMBINE(grouped_stream_combine_gathered, 8, RESIDENT(2), GATHERED)
 #if W_IS_CODES
-AFFINE_FEW_ROWS(LINEAR, grouped_stream_8_affine)
-MORE_ROWS(LINEAR, grouped_stream_16_affine, AFFINE)
-AFFINE_FEW_ROWS(GATED, grouped_stream_gated_8_affine)
-MORE_ROWS(GATED, grouped_stream_gated_16_affine, AFFINE)
-COMBINE(grouped_stream_combine_affine, 8, RESIDENT(2), AFFINE)
+#define FEW_ROWS(macro, name, kind) macro(name, 2, RESIDENT(14), 8, kind)
+#else
+#define FEW_ROWS(macro, name, kind) macro(name, 8, RESIDENT(3), 8, kind)
+#endif
+#if W_IS_CODES && PIECES == 2
+#define ADD_UP_WARPS 16
+#else
+#define ADD_UP_WARPS 8
+#endif
+
+FEW_ROWS(LINEAR, grouped_stream_low, PLAIN)
+MORE_ROWS(LINEAR, grouped_stream_high, PLAIN)
+MORE_ROWS(LINEAR, grouped_stream_gathered, GATHERED)
+FEW_ROWS(GATED, grouped_stream_gated_low, PLAIN)
+MORE_ROWS(GATED, grouped_stream_gated_high, PLAIN)
+MORE_ROWS(GATED, grouped_stream_gated_gathered, GATHERED)
+COMBINE(grouped_stream_combine, ADD_UP_WARPS, RESIDENT(2), PLAIN)
+COMBINE(grouped_stream_combine_gathered, ADD_UP_WARPS, RESIDENT(1), GATHERED)
+#if W_IS_CODES
+FEW_ROWS(LINEAR, grouped_stream_low_zeros, ZEROS)
+MORE_ROWS(LINEAR, grouped_stream_high_zeros, ZEROS)
+LINEAR(grouped_stream_low_affine, 2, RESIDENT(10), 8, AFFINE)
+MORE_ROWS(LINEAR, grouped_stream_high_affine, AFFINE)
+FEW_ROWS(GATED, grouped_stream_gated_low_zeros, ZEROS)
+MORE_ROWS(GATED, grouped_stream_gated_high_zeros, ZEROS)
+GATED(grouped_stream_gated_low_affine, 2, RESIDENT(10), 8, AFFINE)
+MORE_ROWS(GATED, grouped_stream_gated_high_affine, AFFINE)
+COMBINE(grouped_stream_combine_zeros, ADD_UP_WARPS, RESIDENT(2), ZEROS)
+COMBINE(grouped_stream_combine_affine, ADD_UP_WARPS, RESIDENT(1), AFFINE)
 #endif

@@ -1,67 +1,30 @@
 // Grouped products on wgmma, for compute capability 9.0 and groups of many rows: f16 or bf16 x and
 // W, f32 sums. From its sm_90a image only; docs/matrix-units.md and docs/moe.md explain it.
 //
-// A work-group is three warpgroups: two multiply, one item of the third brings boxes of x and W. It
-// stays and takes one tile after the other, whichever is next (tiles differ in time): up to 128 rows of
-// a group and 256 rows of its expert's W.
-// Where a tile has more than 64 rows, the two multiply 64 rows each with all of W's; else both
-// multiply the same rows, each with half of W's.
+// A work-group is three warpgroups: two multiply; of the third, one item brings boxes of x and W, and
+// one tells which tile comes next (tiles differ in time): up to 128 rows of a group and 256 rows of
+// its expert's W. Where a tile has more than 64 rows, the two multiply 64 rows each with all of W's;
+// else both multiply the same rows, each with half of W's.
 //
 // Of gated pairs, the rows of W are those of 32 outputs of the gate, the same of up, and so on: a lane
 // has the gate and the up of the same outputs.
 //
 //     -DX=f16 | bf16
-#define NV90_TYPE X
-#define NV90_THREE_MAPS // x, W or the gate, up
+#include "grouped_linear/grouped_wgmma.clh"
 
-#include "common/nv.clh"
-#include "common/vectors.clh"
-#include "grouped_linear/grouped_common.clh"
-#include "linear/linear_wgmma.clh"
-#include "grouped_linear/grouped_parts.clh"
-
-#define HALF   (TILE_M / 2)
-#define BOX    32 // rows
-#define BOX_BYTES (BOX * NV90_ROW)
+#define HALF (TILE_M / 2)
 
 // ---- The item that copies
 
-// Which tile comes next is counted behind the schedule: `next` of those that no work-group begins
-// with, and how many work-groups are done. The last one sets both back.
-typedef struct {
-    volatile global int *next, *done; // NULL without a schedule: work-groups take turns
-} counters_t;
-
-LINEAR_INLINE counters_t counters_of(const grouped_t g)
+LINEAR_INLINE void bring_part(const grouped_t g, stages_t *s, const part_t p, ulong maps,
+                              bool is_gated)
 {
-    volatile global int *at = (volatile global int *)g.schedule + 2 * (g.groups + 1);
-    return (counters_t){g.schedule ? at : 0, at + 1};
-}
-LINEAR_INLINE uint take_tile(counters_t c, uint before)
-{
-    const uint units = (uint)get_num_groups(0);
-    return c.next ? units + (uint)atomic_inc(c.next) : before + units;
-}
-LINEAR_INLINE void end_tiles(counters_t c)
-{
-    if (c.next && atomic_inc(c.done) + 1 == (int)get_num_groups(0))
-        *c.next = *c.done = 0;
-}
-
-// A tile is told to those who multiply with its first stage; one of no width is the end.
-LINEAR_INLINE void bring_part(const grouped_t g, stages_t *s, local part_t *told, const part_t p,
-                              ulong maps, bool is_gated)
-{
-    const bool is_empty = p.group == g.empty;
-    const uint x_boxes = is_empty ? 0 : (p.rows + BOX - 1) / BOX;
-    const uint w_boxes = is_empty ? 0 : min(p.width, g.columns - p.column) / BOX;
+    const uint x_boxes = (p.rows + BOX - 1) / BOX;
+    const uint w_boxes = min(p.width, g.columns - p.column) / BOX;
     const uint block = (p.group - g.first) * g.blocks + p.column / BOX / (is_gated ? 2 : 1);
-    const uint k_end = is_empty ? TILE_K : g.k;
-    for (uint k = 0; k < k_end; k += TILE_K) {
+    for (uint k = 0; k < g.k; k += TILE_K) {
         const uint to = s->tiles + s->slot * STAGE, full = s->full + s->slot * 8;
         nv90_barrier_wait(s->free + s->slot * 8, s->phase ^ 1);
-        if (k == 0)
-            told[s->slot] = p;
         nv90_barrier_expect(full, (x_boxes + w_boxes) * BOX_BYTES);
         for (uint i = 0; i < w_boxes; i++) {
             const ulong map = maps + (1 + (is_gated ? i % 2 : 0)) * NV90_MAP_BYTES;
@@ -74,37 +37,20 @@ LINEAR_INLINE void bring_part(const grouped_t g, stages_t *s, local part_t *told
     }
 }
 
-LINEAR_INLINE void bring_parts(const grouped_t g, const parts_t parts, stages_t s,
-                               local part_t *told, ulong maps, bool is_gated)
+LINEAR_INLINE void bring_parts(const grouped_t g, stages_t s, told_t t, ulong maps, bool is_gated)
 {
-    const counters_t counters = counters_of(g);
-    uint index = (uint)get_group_id(0);
-    while (index < parts.count) {
-        const uint next = take_tile(counters, index); // asked for before it is needed
-        const part_t p = part_at(g, parts, index);
-        if (p.width > 0)
-            bring_part(g, &s, told, p, maps, is_gated);
-        index = next;
+    for (;;) {
+        const part_t p = hear_part(&t);
+        if (p.width == 0)
+            break;
+        free_part(&t);
+        next_told(&t);
+        if (p.group != g.empty)
+            bring_part(g, &s, p, maps, is_gated);
     }
-    end_tiles(counters);
-    nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
-    told[s.slot].width = 0;
-    nv90_barrier_arrive(s.full + s.slot * 8);
 }
 
 // ---- The end of sums
-
-typedef struct {
-    global const void *bias, *up_bias;
-    rows_t bias_rows, up_bias_rows;
-    uint bias_type, up_bias_type; // 0: none
-    global void *y;
-    rows_t y_rows;
-    uint y_type;
-    bool is_gated;
-    uint activation;
-    float limit, alpha;
-} end_t;
 
 // What a lane has of a tile.
 typedef struct {
@@ -237,20 +183,19 @@ LINEAR_INLINE void store_zeros(const end_t e, const share_t s)
 
 // ---- The warpgroups that multiply
 
-LINEAR_INLINE void multiply_parts(const grouped_t g, const end_t e, stages_t s,
-                                  local const part_t *told)
+LINEAR_INLINE void multiply_parts(const grouped_t g, const end_t e, stages_t s, told_t t)
 {
     const uint team = (uint)get_local_id(0) / 128;
     for (;;) {
-        nv90_barrier_wait(s.full + s.slot * 8, s.phase);
-        const part_t p = told[s.slot];
+        const part_t p = hear_part(&t);
         if (p.width == 0)
             break;
         if (p.group == g.empty) {
-            store_zeros(e, share_of(g, e, p));
             nv90_warp_sync();
-            free_stage(&s, s.slot);
-            next_stage(&s);
+            if (get_local_id(0) % 32 == 0)
+                free_part(&t);
+            next_told(&t);
+            store_zeros(e, share_of(g, e, p));
             continue;
         }
         const bool high = p.rows > HALF;
@@ -267,85 +212,25 @@ LINEAR_INLINE void multiply_parts(const grouped_t g, const end_t e, stages_t s,
             multiply_tile_128(sums, &s, g.k, x_at, w_at);
         else
             multiply_tile_64(sums, &s, g.k, x_at, w_at);
+        if (get_local_id(0) % 32 == 0)
+            free_part(&t);
+        next_told(&t);
         store_part(e, sums, share_of(g, e, p));
     }
 }
 
 // ---- Kernels
 
-// Those who copy and those who multiply; local memory is the kernel's.
-LINEAR_INLINE void run(const grouped_t g, const end_t e, local uchar *tiles, local uchar *maps,
-                       local ulong *barriers, local uint *slot,
-                       local part_t *told, global const void *x, ulong x_pitch,
-                       global const uchar *w, global const uchar *up, ulong w_pitch, uint blocks,
-                       uint up_blocks)
+LINEAR_INLINE void make_maps(uint map, const grouped_t g, const sources_t from, bool is_gated)
 {
-    const uint item = (uint)get_local_id(0);
-    const uint full = (uint)(size_t)barriers, map = (uint)(size_t)maps;
-    const stages_t s = {(uint)(size_t)tiles, full, full + STAGES * 8, 0, 0};
-    if (item < STAGES) {
-        nv90_barrier_init(s.full + item * 8, 1); // items that copy
-        nv90_barrier_init(s.free + item * 8, 8); // warps that multiply
-    }
-    if (item == 256) {
-        *slot = nv90_take_slot();
-        nv90_map_rows(map, x, g.k, g.rows, x_pitch, BOX);
-        nv90_map_columns(map + NV90_MAP_BYTES, w, g.k, blocks, w_pitch, 1);
-        nv90_map_columns(map + 2 * NV90_MAP_BYTES, up, g.k, up_blocks, w_pitch, 1);
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
-
-    if (item < 256) {
-        nv90_registers_up(216);
-        multiply_parts(g, e, s, told);
-    } else {
-        nv90_registers_down(72);
-        if (item < 256 + 32) {
-            const ulong published = nv90_map_of(*slot, 0);
-            for (uint i = 0; i < NV90_MAPS; i++)
-                nv90_map_publish(published + i * NV90_MAP_BYTES, map + i * NV90_MAP_BYTES);
-            if (item == 256)
-                bring_parts(g, parts_of(g, (uint)get_num_groups(0)), s, told, published, e.is_gated);
-        }
-    }
-    // All boxes have arrived.
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (item == 256)
-        nv90_give_slot(*slot);
+    nv90_map_rows(map, from.x, g.k, g.rows, from.x_pitch, BOX);
+    nv90_map_columns(map + NV90_MAP_BYTES, from.w, g.k, from.w_rows / BOX, from.w_pitch, 1);
+    nv90_map_columns(map + 2 * NV90_MAP_BYTES, from.up, g.k, from.up_rows / BOX, from.w_pitch, 1);
 }
 
-#define LOCALS                                                                                     \
-    local uchar tiles[STAGES * STAGE] __attribute__((aligned(1024)));                              \
-    local uchar maps[NV90_MAPS * NV90_MAP_BYTES] __attribute__((aligned(128)));                    \
-    local ulong barriers[2 * STAGES];                                                              \
-    local part_t told[STAGES];                                                                     \
-    local uint slot
-
-// x: a row for each row of the groups, in their order.
-kernel __attribute__((reqd_work_group_size(384, 1, 1))) __attribute__((annotate("minnctapersm=1")))
-void grouped_wgmma(GROUPED_PARAMETERS)
-{
-    LOCALS;
-    const grouped_t g = {schedule, schedule_groups, first, last, rows, empty, n, k, n / BOX};
-    const end_t e = {.bias = bias, .bias_rows = bias_rows, .bias_type = bias_type,
-                     .y = y, .y_rows = y_rows, .y_type = y_type, .is_gated = false};
-    const uint blocks = (min(last, empty) - first) * n / BOX;
-    run(g, e, tiles, maps, barriers, &slot, told, (global const ushort *)x + x_rows.offset, x_rows.s0 * 2,
-        data, data, pitch, blocks, blocks);
-}
-
-kernel __attribute__((reqd_work_group_size(384, 1, 1))) __attribute__((annotate("minnctapersm=1")))
-void grouped_wgmma_gated(GROUPED_PARAMETERS, GATED_PARAMETERS)
-{
-    LOCALS;
-    const grouped_t g = {schedule, schedule_groups, first,    last, rows,
-                         empty,    2 * outputs,     k, n / step / BOX};
-    const end_t e = {.bias = bias, .bias_rows = bias_rows, .bias_type = bias_type,
-                     .up_bias = up_bias, .up_bias_rows = up_bias_rows, .up_bias_type = up_bias_type,
-                     .y = y, .y_rows = y_rows, .y_type = y_type, .is_gated = true,
-                     .activation = activation, .limit = limit, .alpha = alpha};
-    const uint w_rows = (min(last, empty) - first) * n; // of which every step-th is one map's
-    run(g, e, tiles, maps, barriers, &slot, told, (global const ushort *)x + x_rows.offset, x_rows.s0 * 2,
-        data, up_data + up_first * pitch, pitch * step, w_rows / step / BOX,
-        (w_rows - up_first + step - 1) / step / BOX);
-}
+#define UNIT(is_gated) BOX
+#define BALANCED       0
+#define CUT_FOR        (uint)get_num_groups(0)
+#define NAME           grouped_wgmma
+#define NAME_GATED     grouped_wgmma_gated
+#include "grouped_linear/grouped_wgmma_kernels.clh"

@@ -1,19 +1,21 @@
 /*
- * grouped_nv90.c - grouped products on wgmma: cl/grouped_linear/grouped_wgmma.cl, on NVIDIA GPUs of
- * compute capability 9.0 and from its images, since no driver assembles wgmma from source.
+ * grouped_nv90.c - grouped products on wgmma: cl/grouped_linear/grouped_wgmma.cl, and for groups of
+ * up to a few hundred rows grouped_wgmma_rows.cl, on NVIDIA GPUs of compute capability 9.0 and from
+ * their images, since no driver assembles wgmma from source.
  */
 #include "ops/elementwise.h"
 #include "ops/grouped.h"
 #include "ops/linear.h"
 
-#define FILE_NAME "grouped_linear/grouped_wgmma.cl"
-#define TILE_ROWS 128u
-#define TILE_N    256u
-#define BLOCK     32u /* rows of W that the copy unit brings at once */
-#define ITEMS     384u
-#define MAX_K     ((uint64_t)1 << 26)
-#define MAX_TILES ((uint64_t)1 << 28)
-#define MIN_ROWS  16u /* of an expert, on average */
+#define MANY_ROWS   128u /* of a tile of grouped_wgmma.cl */
+#define FEWER_ROWS  160u /* and of grouped_wgmma_rows.cl */
+#define FEWER_UNTIL 256u /* rows of an expert, on average */
+#define TILE_N      256u
+#define BLOCK       32u /* rows of W that the copy unit brings at once */
+#define ITEMS       384u
+#define MAX_K       ((uint64_t)1 << 26)
+#define MAX_TILES   ((uint64_t)1 << 28)
+#define MIN_ROWS    16u /* of an expert, on average */
 
 static bool is_half(const llmk_weights *w, llmk_dtype x)
 {
@@ -53,7 +55,7 @@ static bool supports(llmk_context *ctx, const grouped_problem *p, llmk_reason *w
                        "on 16-byte boundaries");
     if (!p->y.unit || !p->y.simple || p->y.align < 16)
         return llmk_no(why, "for rows of y on 16-byte boundaries");
-    if ((p->rows / TILE_ROWS + w->experts + 1) * (columns_of(p) / TILE_N + 1) > MAX_TILES)
+    if ((p->rows / MANY_ROWS + w->experts + 1) * (columns_of(p) / TILE_N + 1) > MAX_TILES)
         return llmk_no(why, "too many rows");
     return true;
 }
@@ -66,8 +68,8 @@ static bool suits(uint64_t rows, uint64_t experts, llmk_reason *why)
 
 static uint32_t height(uint64_t rows, uint64_t experts, bool few)
 {
-    (void)rows, (void)experts, (void)few;
-    return TILE_ROWS;
+    (void)few;
+    return rows <= FEWER_UNTIL * experts ? FEWER_ROWS : MANY_ROWS;
 }
 
 /* The rows of x, each as often as it has experts, in the order of the groups. */
@@ -83,7 +85,12 @@ static llmk_status gather(llmk_launch *launch, const grouped_problem *p, grouped
 
 static llmk_status launch_all(llmk_launch *launch, const grouped_problem *p)
 {
+    static const char *const files[] = {"grouped_linear/grouped_wgmma.cl",
+                                        "grouped_linear/grouped_wgmma_rows.cl"};
+    static const char *const kernels[2][2] = {{"grouped_wgmma", "grouped_wgmma_gated"},
+                                              {"grouped_wgmma_rows", "grouped_wgmma_rows_gated"}};
     const uint32_t units = launch->ctx->caps.compute_units;
+    const bool fewer = p->height == FEWER_ROWS, gated = p->gate != NULL;
     const char *defines = p->x.dtype == LLMK_F16 ? "-DX=f16" : "-DX=bf16";
     grouped_problem g;
     LLMK_TRY(gather(launch, p, &g));
@@ -92,10 +99,9 @@ static llmk_status launch_all(llmk_launch *launch, const grouped_problem *p)
         /* Halves of tiles, at most. */
         const uint64_t tiles =
             llmk_grouped_most_tiles(&g, s) * ((columns_of(p) + TILE_N - 1) / TILE_N) * 2;
-        llmk_kernel k = llmk_kernel_open(launch, FILE_NAME, defines,
-                                         p->gate ? "grouped_wgmma_gated" : "grouped_wgmma");
+        llmk_kernel k = llmk_kernel_open(launch, files[fewer], defines, kernels[fewer][gated]);
         llmk_grouped_arg(&k, &g, s);
-        if (p->gate)
+        if (gated)
             llmk_grouped_arg_gate(&k, p->gate, &p->gate->up->segments[i]);
         LLMK_TRY(llmk_kernel_enqueue(&k, (size_t[]){tiles < units ? (size_t)tiles : units, 1, 1},
                                      (size_t[]){ITEMS, 1, 1}));

@@ -12,10 +12,14 @@
 #define COLUMNS_PAIRED  16u
 #define COLUMNS_COMBINE 16u
 #define WARP            32u
-#define MOST_WARPS      8u /* of a work-group */
-#define MORE_WARPS      4u /* where tiles are high, x is gathered, or W is codes */
+/* Warps of a work-group: of low tiles, by what W is, where it adds up, and of all others. */
+#define ROWS_WARPS          8u
+#define CODES_WARPS         2u
+#define COMBINE_CODES_WARPS 16u /* but 4-bit ones with many scales, which take more registers */
+#define MORE_WARPS          4u
+#define MOST_WARPS          16u
 /* What the kernels take at most; emulated, the warps' scratch too. */
-#define LOCAL_BYTES    (13u << 10)
+#define LOCAL_BYTES    (24u << 10)
 #define EMULATOR_BYTES (MOST_WARPS * (5u << 10))
 /* Rows an expert, on average, up to which these kernels are taken. */
 #define MANY_ROWS 64u
@@ -90,38 +94,50 @@ static uint32_t height(uint64_t rows, uint64_t experts, bool few)
 }
 
 enum { STAGE_LINEAR, STAGE_GATED, STAGE_COMBINE };
-enum { LOW_TILES, LOW_AFFINE, HIGH_TILES, HIGH_AFFINE, GATHERED };
+enum { PLAIN, ZEROS, AFFINE, GATHERED };
 
 static int kind_of(const grouped_problem *p)
 {
     const llmk_weights *w = p->weights;
     const bool narrow = w->scale_kind == LLMK_SCALE_F16 || w->scale_kind == LLMK_SCALE_BF16;
-    const bool affine = is_codes(w) && (w->has_zeros || (w->groups > 1 && !narrow));
-    const uint32_t step = w->layout == LLMK_LAYOUT_U4_NV ? 256 : 128; /* of any of the kernels */
+    const uint32_t step = w->layout == LLMK_LAYOUT_S8_NV ? 64 : 128; /* of any of the kernels */
     if (llmk_linear_gathers(w, &p->x, step))
         return GATHERED;
-    return (p->height == LOW ? LOW_TILES : HIGH_TILES) + affine;
+    if (!is_codes(w))
+        return PLAIN;
+    return w->groups > 1 && !narrow ? AFFINE : w->has_zeros ? ZEROS : PLAIN;
 }
 
 static llmk_kernel open_kernel(llmk_launch *launch, const grouped_problem *p, const char *unit,
                                int stage)
 {
-    static const char *const kernels[][GATHERED + 1] = {
-        [STAGE_LINEAR] = {"grouped_stream_8", "grouped_stream_8_affine", "grouped_stream_16",
-                          "grouped_stream_16_affine", "grouped_stream_gathered"},
-        [STAGE_GATED] = {"grouped_stream_gated_8", "grouped_stream_gated_8_affine",
-                         "grouped_stream_gated_16", "grouped_stream_gated_16_affine",
-                         "grouped_stream_gated_gathered"},
-        [STAGE_COMBINE] = {"grouped_stream_combine", "grouped_stream_combine_affine",
-                           "grouped_stream_combine", "grouped_stream_combine_affine",
-                           "grouped_stream_combine_gathered"}};
+    static const char *const kernels[][2][GATHERED + 1] = {
+        [STAGE_LINEAR] = {{"grouped_stream_low", "grouped_stream_low_zeros",
+                           "grouped_stream_low_affine", "grouped_stream_gathered"},
+                          {"grouped_stream_high", "grouped_stream_high_zeros",
+                           "grouped_stream_high_affine", "grouped_stream_gathered"}},
+        [STAGE_GATED] = {{"grouped_stream_gated_low", "grouped_stream_gated_low_zeros",
+                          "grouped_stream_gated_low_affine", "grouped_stream_gated_gathered"},
+                         {"grouped_stream_gated_high", "grouped_stream_gated_high_zeros",
+                          "grouped_stream_gated_high_affine", "grouped_stream_gated_gathered"}},
+        [STAGE_COMBINE] = {{"grouped_stream_combine", "grouped_stream_combine_zeros",
+                            "grouped_stream_combine_affine", "grouped_stream_combine_gathered"}}};
+    const bool high = stage != STAGE_COMBINE && p->height != LOW;
     const llmk_weights *w = p->weights;
     char typed[32], defines[96];
     llmk_linear_defines(p->x.dtype, w->layout, typed);
     llmk_join(defines, sizeof defines, typed, is_codes(w) ? " -DSPAN=" : "",
               is_codes(w) ? llmk_digits(llmk_linear_span(w)) : "", " -DFRAGMENT_MMA", unit, NULL);
     return llmk_kernel_open(launch, "grouped_linear/grouped_stream.cl", defines,
-                            kernels[stage][kind_of(p)]);
+                            kernels[stage][high][kind_of(p)]);
+}
+
+static uint32_t warps_of(const grouped_problem *p)
+{
+    const bool low = p->height == LOW && kind_of(p) != GATHERED;
+    if (is_codes(p->weights))
+        return low ? CODES_WARPS : MORE_WARPS;
+    return low ? ROWS_WARPS : MORE_WARPS;
 }
 
 static llmk_status launch_stream(llmk_launch *launch, const grouped_problem *p, const char *unit)
@@ -129,8 +145,7 @@ static llmk_status launch_stream(llmk_launch *launch, const grouped_problem *p, 
     const bool gated = p->gate != NULL;
     const uint32_t columns = gated ? COLUMNS_PAIRED : COLUMNS;
     const size_t blocks = (llmk_grouped_outputs(p) + columns - 1) / columns;
-    const uint32_t warps =
-        kind_of(p) == LOW_TILES && !is_codes(p->weights) ? MOST_WARPS : MORE_WARPS;
+    const uint32_t warps = warps_of(p);
     for (size_t i = 0; i < p->weights->segment_count; i++) {
         const llmk_segment *s = &p->weights->segments[i];
         llmk_kernel k = open_kernel(launch, p, unit, gated ? STAGE_GATED : STAGE_LINEAR);
@@ -153,8 +168,11 @@ static llmk_status combine_stream(llmk_launch *launch, const grouped_problem *p,
     llmk_grouped_arg(&k, p, &p->weights->segments[0]);
     llmk_grouped_arg_combine(&k, p, combine);
     llmk_arg_u32(&k, p->height);
-    return llmk_kernel_enqueue(&k, (size_t[]){blocks, 1, 1},
-                               (size_t[]){(size_t)MOST_WARPS * WARP, 1, 1});
+    const llmk_weights *w = p->weights;
+    const uint32_t span = llmk_linear_span(w);
+    const bool fine = w->layout == LLMK_LAYOUT_U4_NV && (span == 1 || span == 2);
+    const size_t warps = is_codes(w) && !fine ? COMBINE_CODES_WARPS : ROWS_WARPS;
+    return llmk_kernel_enqueue(&k, (size_t[]){blocks, 1, 1}, (size_t[]){warps * WARP, 1, 1});
 }
 
 static llmk_status nv_launch(llmk_launch *launch, const grouped_problem *p)

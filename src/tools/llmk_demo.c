@@ -46,6 +46,8 @@ static const char usage[] =
     "  -n, --layers N      only the first N layers\n"
     "      --moe PRESET    mixtral-8x7b, deepseek-v3, qwen2-57b, gpt-oss-20b, ...\n"
     "      --scale S       with --moe: experts and widths divided by S, to fit a device\n"
+    "      --unchecked     with --moe: times alone; one expert's weights stand for all, which a\n"
+    "                      large layer is made of much sooner\n"
     "  -t, --dtype TYPE    f16 (default), bf16 or f32: the type of activations\n"
     "  -d, --device WHICH  an index, \"gpu\", \"cpu\" or a part of \"PLATFORM / DEVICE\"\n"
     "      --seconds S     how long to time each operator, default 0.3; 0: not at all\n"
@@ -62,6 +64,7 @@ typedef struct options {
     uint64_t scale;
     llmk_dtype dtype;
     double seconds;
+    bool unchecked;
 } options;
 
 /* Everything on the device. */
@@ -550,7 +553,15 @@ static int refuse(const char *fmt, const char *text)
     return 2;
 }
 
-enum { OPT_SECONDS = 256, OPT_SLICE, OPT_GENERATE, OPT_SAFETENSORS, OPT_MOE, OPT_SCALE };
+enum {
+    OPT_SECONDS = 256,
+    OPT_SLICE,
+    OPT_GENERATE,
+    OPT_SAFETENSORS,
+    OPT_MOE,
+    OPT_SCALE,
+    OPT_UNCHECKED
+};
 
 /* 0, or the exit status of a refusal. `*runs`: the first option that says how to run a model. */
 static int read_option(int option, options *opt, const char **runs)
@@ -598,6 +609,9 @@ static int read_option(int option, options *opt, const char **runs)
         if (!parse_count(optarg, UINT32_MAX, &opt->scale))
             return refuse("--scale is a whole number of at least 1, not \"%s\"", optarg);
         break;
+    case OPT_UNCHECKED:
+        opt->unchecked = true;
+        break;
     default: /* getopt_long has said what is wrong */
         fputs("Try 'llmk-demo --help'.\n", stderr);
         return 2;
@@ -617,8 +631,8 @@ static int check_command(const options *opt, const char *runs, int left)
             "--moe");
     if (opt->moe)
         return 0; /* what is left are fields */
-    if (opt->scale != 1)
-        return refuse("%s goes with --moe", "--scale");
+    if (opt->scale != 1 || opt->unchecked)
+        return refuse("%s goes with --moe", opt->scale != 1 ? "--scale" : "--unchecked");
     if ((opt->generate || opt->method) && runs)
         return refuse("%s is for running a model, and does not go with generating one", runs);
     if (opt->generate && left > 0)
@@ -643,6 +657,7 @@ static int run_command(int argc, char **argv)
         {"generate-safetensors", required_argument, NULL, OPT_SAFETENSORS},
         {"moe", required_argument, NULL, OPT_MOE},
         {"scale", required_argument, NULL, OPT_SCALE},
+        {"unchecked", no_argument, NULL, OPT_UNCHECKED},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0}};
     options opt = {.scale = 1, .dtype = LLMK_F16, .seconds = 0.3};
@@ -660,9 +675,10 @@ static int run_command(int argc, char **argv)
     if (status)
         return status;
     if (opt.moe) {
-        const moe_demo_options moe = {opt.moe,      opt.scale,   opt.rows ? opt.rows : DEFAULT_ROWS,
-                                      opt.dtype,    opt.seconds, argv + optind,
-                                      argc - optind};
+        const moe_demo_options moe = {
+            opt.moe,       opt.scale,    opt.rows ? opt.rows : DEFAULT_ROWS,
+            opt.dtype,     opt.seconds,  !opt.unchecked,
+            argv + optind, argc - optind};
         return moe_demo(&moe);
     }
     if (opt.generate)

@@ -49,7 +49,7 @@ FAKE_BENCH = """
         if case.startswith("clblast"):
             row["us"] = 12.0
         if case == "big":
-            row.update(us=20.0, us_p95=20.2)
+            row.update(us=20.0, us_p95=20.2, bytes=10000000)
         if case == "short":
             row.update(launch_us=9.25, beyond_launch_us=0.75, beyond_launch_us_p5=0.5,
                        beyond_launch_us_p95=1.25)
@@ -141,6 +141,9 @@ class Scripts(unittest.TestCase):
                 ("op a=1 | speed >= 1 x triton", "no peer", None),
                 ("big | us <= 2 x op a=1", "holds", 2), ("big | us <= 1.9 x op a=1", "misses", 2),
                 ("big | us <= 1.9 x future a=1", "absent", None),
+                ("big | us a byte <= 1.6 x op a=1", "holds", 1.6),
+                ("big | us a byte <= 1.5 x op a=1", "misses", 1.6),
+                ("big | us a byte <= 1.5 x future a=1", "absent", None),
                 ("future x=1 | us <= 1", "absent", None), ("wrong | us <= 1", "failed", None),
                 ("die | us <= 1", "failed", None)):
             with self.subTest(line):

@@ -42,7 +42,8 @@ static const int groups[][12] = {
     {16, 16, 16, 16, 16, 16, 16, 16, -1},
 };
 static const uint32_t columns[] = {32, 64, 128, 160, 256, 288, 1024, 1184};
-static const uint32_t units[] = {1, 2, 7, 132};
+static const uint32_t units[] = {0, 1, 2, 7, 132}; /* 0: tiles are not halved */
+static const uint32_t balanced[] = {0, 32};
 
 static void cover(const grouped_t *g, uint32_t work_groups, uint32_t begin, uint32_t end)
 {
@@ -57,6 +58,9 @@ static void cover(const grouped_t *g, uint32_t work_groups, uint32_t begin, uint
         assert_true(p.width == TILE_N || p.width == TILE_N / 2);
         assert_true(p.rows >= 1 && p.rows <= TILE_M && p.column % (TILE_N / 2) == 0);
         assert_true(p.begin >= begin && p.begin + p.rows <= end);
+        if (g->balanced && p.rows % 32)
+            assert_true((int)(p.begin + p.rows) ==
+                        (g->schedule ? g->schedule[p.group + 1] : (int)end));
         if (g->schedule) {
             assert_true(p.group >= g->first && p.group < g->last);
             assert_true((int)p.begin >= g->schedule[p.group]);
@@ -88,9 +92,10 @@ static void test_schedules(void **state)
         for (g.first = 0; g.first < g.groups; g.first++)
             for (g.last = g.first + 1; g.last <= g.groups; g.last++)
                 for (size_t c = 0; c < sizeof columns / sizeof *columns; c++)
-                    for (size_t u = 0; u < sizeof units / sizeof *units; u++) {
+                    for (size_t u = 0; u < 2 * sizeof units / sizeof *units; u++) {
                         g.columns = columns[c];
-                        cover(&g, units[u], (uint32_t)schedule[g.first],
+                        g.balanced = balanced[u % 2];
+                        cover(&g, units[u / 2], (uint32_t)schedule[g.first],
                               (uint32_t)schedule[g.last]);
                     }
     }
@@ -102,13 +107,14 @@ static void test_without(void **state)
     static const uint32_t rows[] = {1, 64, 65, 128, 129, 1024, 1025, 3000};
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
         for (size_t c = 0; c < sizeof columns / sizeof *columns; c++)
-            for (size_t u = 0; u < sizeof units / sizeof *units; u++) {
+            for (size_t u = 0; u < 2 * sizeof units / sizeof *units; u++) {
                 const grouped_t g = {.groups = 1,
                                      .last = 1,
                                      .rows = rows[r],
                                      .empty = UINT32_MAX,
-                                     .columns = columns[c]};
-                cover(&g, units[u], 0, rows[r]);
+                                     .columns = columns[c],
+                                     .balanced = balanced[u % 2]};
+                cover(&g, units[u / 2], 0, rows[r]);
             }
 }
 

@@ -73,13 +73,34 @@ static void test_columns(void **state)
                 assert_int_equal(nv90_column(block + i / 2 * 8 + 2 * q + i % 2), block + 8 * q + i);
 }
 
+/* A box's rows, whose strides are unit / 8, 1, unit and 2 from the innermost on, and those of a
+ * lane. */
+static void test_units(void **state)
+{
+    (void)state;
+    for (uint32_t unit = 16; unit <= 32; unit += 16) {
+        uint32_t row = 0;
+        for (uint32_t b = 0; b < unit / 16; b++)
+            for (uint32_t w = 0; w < 4; w++)
+                for (uint32_t h = 0; h < 2; h++)
+                    for (uint32_t g = 0; g < 8; g++)
+                        assert_int_equal(nv90_unit_row(row++, unit),
+                                         unit / 8 * g + h + unit * w + 2 * b);
+        for (uint32_t lane = 0; lane < 128; lane++) {
+            const uint32_t first = lane / 32 * 16 + lane % 32 / 4, each = unit / 8;
+            for (uint32_t i = 0; i < each; i++)
+                assert_int_equal(nv90_unit_row(first + i / 2 * 64 + i % 2 * 8, unit),
+                                 lane / 32 * unit + lane % 32 / 4 * each + i);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_offsets),
-        cmocka_unit_test(test_banks),
-        cmocka_unit_test(test_descriptor),
-        cmocka_unit_test(test_columns),
+        cmocka_unit_test(test_offsets),    cmocka_unit_test(test_banks),
+        cmocka_unit_test(test_descriptor), cmocka_unit_test(test_columns),
+        cmocka_unit_test(test_units),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

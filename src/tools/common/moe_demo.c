@@ -113,8 +113,9 @@ static const char *stage_of(const char *kernel, bool shared)
                   {"route", "routing"},
                   {"unpermute", "combine"},
                   {"permute", "dispatch"},
+                  {"gather", "rows of x"},
                   {"gated", "gate, up, activation"},
-                  {"few_combine", "down and combine"},
+                  {"_combine", "down and combine"},
                   {"grouped", "down"}};
     if (shared && strstr(kernel, "gated"))
         return "shared gate, up, activation";
@@ -177,19 +178,34 @@ static int time_stages(const moe_demo_options *opt, llmk_context *ctx, case_run 
     return 0;
 }
 
+static int check(case_run *run)
+{
+    const case_result result = case_run_check(run);
+    printf("nmse=%.3e worst=%.3f %s\n", result.nmse, result.worst, result.ok ? "ok" : "BROKEN");
+    fflush(stdout);
+    return result.ok ? 0 : fail(1, "check", result.message);
+}
+
+static void print_sizes(const case_line *line)
+{
+    const moe_model m =
+        moe_model_scaled(&moe_models[case_u64(line, "model")], case_u64(line, "scale"));
+    printf("experts=%" PRIu64 " k=%" PRIu64 " hidden=%" PRIu64 " width=%" PRIu64 " shared=%" PRIu64
+           "\n",
+           m.experts, m.k, m.hidden, m.width, case_flag(line, "shared") ? m.shared_width : 0);
+}
+
 static int run_line(const moe_demo_options *opt, llmk_context *ctx, cl_command_queue queue,
                     const case_line *line)
 {
     char error[512], text[1024];
-    case_run *run = case_run_new(ctx, queue, line, 1, false, error, sizeof error);
+    case_run *run = case_run_new(ctx, queue, line, 1, !opt->checked, error, sizeof error);
     if (!run)
         return fail(1, opt->preset, error);
     case_print(line, text, sizeof text);
-    const case_result result = case_run_check(run);
     printf("case=\"%s\"\n", text);
-    printf("nmse=%.3e worst=%.3f %s\n", result.nmse, result.worst, result.ok ? "ok" : "BROKEN");
-    fflush(stdout);
-    int status = result.ok ? 0 : fail(1, "check", result.message);
+    print_sizes(line);
+    int status = opt->checked ? check(run) : 0;
     if (status == 0 && opt->seconds > 0)
         status = time_stages(opt, ctx, run, queue);
     case_run_free(run);

@@ -12,6 +12,7 @@ typedef struct moe_demo_options {
     uint64_t rows;       /* tokens */
     llmk_dtype dtype;    /* of activations: x and y */
     double seconds;      /* of timing; 0: none */
+    bool checked;        /* else one expert's weights stand for all */
     char *const *fields; /* more of the case's line, "w=w4" */
     int field_count;
 } moe_demo_options;

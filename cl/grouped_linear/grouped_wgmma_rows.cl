@@ -1,0 +1,260 @@
+// Grouped products on wgmma for groups of up to a few hundred rows, where the time is that of bringing
+// W: as grouped_wgmma.cl, but the rows of W are A, and those of x, which are B, may be any multiple of
+// 32 up to 160. A group has as few tiles as can be, of alike heights, and each reads W once.
+//
+// A work-group has 256 rows of W, each warpgroup half of them; of gated pairs, 64 rows of the gate and
+// the same of up. A lane has four neighbouring outputs of a row of x, or two of gated pairs.
+//
+//     -DX=f16 | bf16
+#define TILE_M 160
+#include "grouped_linear/grouped_wgmma.clh"
+#include "common/nv90_pair.clh"
+
+#define UNIT(is_gated) ((is_gated) ? 16 : 32) // rows of a map's blocks
+#define TEAM_ROWS  (TILE_N / 2) // of W
+#define TEAM_BYTES (TEAM_ROWS * NV90_ROW)
+
+// ---- The item that copies
+
+LINEAR_INLINE void bring_part(const grouped_t g, stages_t *s, const part_t p, ulong maps,
+                              bool is_gated)
+{
+    const uint x_boxes = (p.rows + BOX - 1) / BOX;
+    const uint teams = min((g.columns - p.column + TEAM_ROWS - 1) / TEAM_ROWS, 2u);
+    const uint unit = UNIT(is_gated), column = is_gated ? p.column / 2 : p.column;
+    const uint at = (p.group - g.first) * g.blocks + column / unit;
+    for (uint k = 0; k < g.k; k += TILE_K) {
+        const uint to = s->tiles + s->slot * STAGE, full = s->full + s->slot * 8;
+        nv90_barrier_wait(s->free + s->slot * 8, s->phase ^ 1);
+        nv90_barrier_expect(full, x_boxes * BOX_BYTES + teams * TEAM_BYTES);
+        for (uint i = 0; i < teams; i++) {
+            const uint w = to + X_BYTES + i * TEAM_BYTES;
+            nv90_box_units(w, maps + NV90_MAP_BYTES, k, at + i * 4, full);
+            if (is_gated)
+                nv90_box_units(w + TEAM_BYTES / 2, maps + 2 * NV90_MAP_BYTES, k, at + i * 4, full);
+        }
+        for (uint i = 0; i < x_boxes; i++)
+            nv90_box_rows(to + i * BOX_BYTES, maps, k, p.begin + i * BOX, full);
+        next_stage(s);
+    }
+}
+
+LINEAR_INLINE void bring_parts(const grouped_t g, stages_t s, told_t t, ulong maps, bool is_gated)
+{
+    for (;;) {
+        const part_t p = hear_part(&t);
+        if (p.width == 0)
+            break;
+        free_part(&t);
+        next_told(&t);
+        if (p.group != g.empty)
+            bring_part(g, &s, p, maps, is_gated);
+    }
+}
+
+// ---- The end of sums
+
+// What a lane has of a tile: from `column` on four outputs, or two of gated pairs, of rows row, row + 1,
+// row + 8, row + 9 ... which begin at y + row * pitch.
+typedef struct {
+    uint group, column, row, rows;
+    bool in; // whether the outputs are
+    ulong y;
+} share_t;
+
+LINEAR_INLINE share_t share_of(const grouped_t g, const end_t e, const part_t p)
+{
+    const uint item = (uint)get_local_id(0), team = item / 128, warp = item % 128 / 32;
+    const uint each = e.is_gated ? 2 : 4, all = e.is_gated ? 2 : 1;
+    const uint column = (p.column + team * TEAM_ROWS) / all + warp * 8 * each + item % 32 / 4 * each;
+    share_t s = {p.group, column, item % 4 * 2, p.rows, column < g.columns / all, 0};
+    s.y = e.y_rows.offset + p.begin * e.y_rows.s0 + column;
+    return s;
+}
+
+LINEAR_INLINE void store4_at(const end_t e, ulong at, float4 v)
+{
+    if (e.y_type == DT_F32)
+        *(global float4 *)((global float *)e.y + at) = v;
+    else if (e.y_type == DT_F16)
+        *(global uint2 *)((global ushort *)e.y + at) =
+            (uint2)(nv_float2_to_f16x2(v.x, v.y), nv_float2_to_f16x2(v.z, v.w));
+    else
+        *(global uint2 *)((global ushort *)e.y + at) =
+            (uint2)(nv_float2_to_bf16x2(v.x, v.y), nv_float2_to_bf16x2(v.z, v.w));
+}
+LINEAR_INLINE void store2_at(const end_t e, ulong at, float2 v)
+{
+    if (e.y_type == DT_F32)
+        *(global float2 *)((global float *)e.y + at) = v;
+    else if (e.y_type == DT_F16)
+        *(global uint *)((global ushort *)e.y + at) = nv_float2_to_f16x2(v.x, v.y);
+    else
+        *(global uint *)((global ushort *)e.y + at) = nv_float2_to_bf16x2(v.x, v.y);
+}
+
+LINEAR_INLINE float2 bias2_of(global const void *bias, uint type, const rows_t rows, uint group,
+                              uint c)
+{
+    return (float2)(bias_of(bias, type, rows, group, c), bias_of(bias, type, rows, group, c + 1));
+}
+
+// Sums of row 8 j + e of this lane: of both h in product b.
+LINEAR_INLINE float2 two_of(const float *sums, uint b, uint j, uint e)
+{
+    const float *at = sums + b * NV90_PAIR_HALF + j * 4 + e;
+    return (float2)(at[0], at[2]);
+}
+
+#define EACH_ROW(s)                                                                                \
+    UNROLL                                                                                         \
+    for (uint j = 0; j < TILE_M / 8; j++)                                                          \
+        UNROLL                                                                                     \
+        for (uint i = 0; i < 2; i++)                                                               \
+            if (j * 8 + (s).row + i < (s).rows)
+
+LINEAR_INLINE void store_plain(const end_t e, const float *sums, const share_t s)
+{
+    const float4 b = (float4)(bias2_of(e.bias, e.bias_type, e.bias_rows, s.group, s.column),
+                              bias2_of(e.bias, e.bias_type, e.bias_rows, s.group, s.column + 2));
+    ulong y = s.y + s.row * e.y_rows.s0;
+    EACH_ROW(s)
+        store4_at(e, y + (j * 8 + i) * e.y_rows.s0,
+                  (float4)(two_of(sums, 0, j, i), two_of(sums, 1, j, i)) + b);
+}
+
+LINEAR_INLINE float2 silu2(const end_t e, float2 g, float2 u)
+{
+    const float2 sigmoid = e.y_type == DT_F32
+                               ? (float2)(nv_sigmoid(g.x), nv_sigmoid(g.y))
+                               : (float2)(nv_sigmoid_short(g.x), nv_sigmoid_short(g.y));
+    return u * g * sigmoid;
+}
+
+// Activations but SiLU, from one place of code for all sums.
+LINEAR_INLINE void store_any_gated(const end_t e, const float *sums, const share_t s, float2 bias,
+                                   float2 up_bias)
+{
+    _Pragma("unroll 1")
+    for (uint pass = 0; pass < TILE_M / 4; pass++) {
+        const uint row = pass / 2 * 8 + s.row + pass % 2;
+        float2 gate = bias, up = up_bias;
+        UNROLL
+        for (uint j = 0; j < TILE_M / 4; j++)
+            if (j == pass) {
+                gate += two_of(sums, 0, j / 2, j % 2);
+                up += two_of(sums, 1, j / 2, j % 2);
+            }
+        _Pragma("unroll 1")
+        for (uint i = 0; i < 2; i++) {
+            gate = (float2)(gate.y, gated(e.activation, gate.x, up.x, e.limit, e.alpha));
+            up = up.yx;
+        }
+        if (row < s.rows)
+            store2_at(e, s.y + row * e.y_rows.s0, gate);
+    }
+}
+
+LINEAR_INLINE void store_gated(const end_t e, const float *sums, const share_t s)
+{
+    const float2 bias = bias2_of(e.bias, e.bias_type, e.bias_rows, s.group, s.column);
+    const float2 up_bias =
+        bias2_of(e.up_bias, e.up_bias_type, e.up_bias_rows, s.group, s.column);
+    if (e.activation != SILU) {
+        store_any_gated(e, sums, s, bias, up_bias);
+        return;
+    }
+    EACH_ROW(s)
+        store2_at(e, s.y + (j * 8 + s.row + i) * e.y_rows.s0,
+                  silu2(e, two_of(sums, 0, j, i) + bias, two_of(sums, 1, j, i) + up_bias));
+}
+
+LINEAR_INLINE void store_zeros(const end_t e, const share_t s)
+{
+    for (uint row = s.row; row < s.rows; row += row % 2 ? 7 : 1)
+        store4_at(e, s.y + row * e.y_rows.s0, (float4)(0.0f));
+}
+
+// ---- The warpgroups that multiply
+
+#define MULTIPLY_PAIR(width)                                                                       \
+    LINEAR_INLINE void multiply_pair_##width(float *sums, stages_t *s, uint k, uint w_at)          \
+    {                                                                                              \
+        uint last = 0;                                                                             \
+        for (uint at = 0; at < k; at += TILE_K) {                                                  \
+            const uint stage = s->tiles + s->slot * STAGE;                                         \
+            nv90_barrier_wait(s->full + s->slot * 8, s->phase);                                    \
+            nv90_multiply_pair_##width(sums, nv90_descriptor(stage + w_at),                        \
+                                       nv90_descriptor(stage));                                    \
+            if (at > 0)                                                                            \
+                free_stage(s, last);                                                               \
+            last = s->slot;                                                                        \
+            next_stage(s);                                                                         \
+        }                                                                                          \
+        nv90_end_pair_##width(sums);                                                               \
+        free_stage(s, last);                                                                       \
+    }
+MULTIPLY_PAIR(32)
+MULTIPLY_PAIR(64)
+MULTIPLY_PAIR(96)
+MULTIPLY_PAIR(128)
+MULTIPLY_PAIR(160)
+
+LINEAR_INLINE void multiply_parts(const grouped_t g, const end_t e, stages_t s, told_t t)
+{
+    const uint w_at = X_BYTES + (uint)get_local_id(0) / 128 * TEAM_BYTES;
+    for (;;) {
+        const part_t p = hear_part(&t);
+        if (p.width == 0)
+            break;
+        const share_t share = share_of(g, e, p);
+        if (p.group == g.empty) {
+            nv90_warp_sync();
+            if (get_local_id(0) % 32 == 0)
+                free_part(&t);
+            next_told(&t);
+            if (share.in)
+                store_zeros(e, share);
+            continue;
+        }
+        float sums[NV90_PAIR_SUMS];
+        UNROLL
+        for (uint i = 0; i < NV90_PAIR_SUMS; i++)
+            sums[i] = 0.0f;
+        if (p.rows > 128)
+            multiply_pair_160(sums, &s, g.k, w_at);
+        else if (p.rows > 96)
+            multiply_pair_128(sums, &s, g.k, w_at);
+        else if (p.rows > 64)
+            multiply_pair_96(sums, &s, g.k, w_at);
+        else if (p.rows > 32)
+            multiply_pair_64(sums, &s, g.k, w_at);
+        else
+            multiply_pair_32(sums, &s, g.k, w_at);
+        if (get_local_id(0) % 32 == 0)
+            free_part(&t);
+        next_told(&t);
+        if (share.in) {
+            if (e.is_gated)
+                store_gated(e, sums, share);
+            else
+                store_plain(e, sums, share);
+        }
+    }
+}
+
+// ---- Kernels
+
+LINEAR_INLINE void make_maps(uint map, const grouped_t g, const sources_t from, bool is_gated)
+{
+    const uint unit = UNIT(is_gated);
+    nv90_map_rows(map, from.x, g.k, g.rows, from.x_pitch, BOX);
+    nv90_map_units(map + NV90_MAP_BYTES, from.w, g.k, from.w_rows / unit, from.w_pitch, unit);
+    nv90_map_units(map + 2 * NV90_MAP_BYTES, from.up, g.k, from.up_rows / unit, from.w_pitch, unit);
+}
+
+#define BALANCED       BOX
+#define CUT_FOR        0 // halves are of no use
+#define NAME           grouped_wgmma_rows
+#define NAME_GATED     grouped_wgmma_rows_gated
+#include "grouped_linear/grouped_wgmma_kernels.clh"
