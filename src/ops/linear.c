@@ -421,6 +421,7 @@ static llmk_status ref_launch(llmk_launch *launch, const void *problem)
 }
 
 static const llmk_variant variants[] = {
+    LLMK_LINEAR_ROW("coopmat", coopmat),
     {"cpu", cpu_supports, cpu_launch},
     LLMK_LINEAR_ROW("nv-stream", nv_stream),
     LLMK_LINEAR_ROW("nv-dot", nv_dot),

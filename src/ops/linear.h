@@ -122,6 +122,10 @@ uint64_t llmk_linear_w8a8_bytes(uint64_t m, uint64_t k);
 /* The arguments in the order of W8A8_PARAMETERS. */
 void llmk_linear_w8a8_arguments(llmk_kernel *k, const linear_problem *p);
 
+/* And on SPIR-V's cooperative matrices (linear_coopmat.c). */
+LLMK_LINEAR_DECLARE(coopmat);
+LLMK_LINEAR_DECLARE(emulated_coopmat);
+
 #define LLMK_LINEAR_TILED_VARIANTS                                                                 \
     LLMK_LINEAR_ROW("nv90", nv90), LLMK_LINEAR_ROW("nv-wide", nv_wide), LLMK_LINEAR_ROW("nv", nv), \
         LLMK_LINEAR_ROW("amd", amd)
@@ -131,6 +135,7 @@ void llmk_linear_w8a8_arguments(llmk_kernel *k, const linear_problem *p);
     LLMK_LINEAR_ROW("emulated-nv-wide", emulated_nv_wide),                                         \
         LLMK_LINEAR_ROW("emulated-nv", emulated_nv),                                               \
         LLMK_LINEAR_ROW("emulated-amd", emulated_amd),                                             \
+        LLMK_LINEAR_ROW("emulated-coopmat", emulated_coopmat),                                     \
         LLMK_LINEAR_ROW("emulated-nv-stream", emulated_nv_stream),                                 \
         LLMK_LINEAR_ROW("emulated-nv-dot", emulated_nv_dot),                                       \
         LLMK_LINEAR_ROW("emulated-nv-rows", emulated_nv_rows),                                     \

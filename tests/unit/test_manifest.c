@@ -216,6 +216,7 @@ static llmk_context *context_of(const pretence *device)
     ctx->caps.compute_units = 1; /* small cases have few work-groups for it, or many */
     ctx->caps.compute_capability = device->compute_capability;
     ctx->caps.subgroup_sizes = device->subgroup_sizes;
+    ctx->caps.cooperative_matrix = device->vendor != LLMK_VENDOR_NVIDIA;
     ctx->forced_subgroup = device->forced_subgroup;
     if (device->name[0])
         snprintf(ctx->caps.device_name, sizeof ctx->caps.device_name, "%s", device->name);
