@@ -24,6 +24,7 @@
 #define STEPS    (CHUNKS / FRAGMENT_CHUNKS)
 #define X_COPIES (TILE_M * CHUNKS / ITEMS) // of an item
 #define W_COPIES (TILE_N * CHUNKS / ITEMS)
+#define MULTIPLICATIONS (FRAGMENT_PARTS * FRAGMENTS_M * FRAGMENTS_N) // of a step
 #define W_TILE   (TILE_M * CHUNKS) // where W begins in a stage
 #define STAGE    ((TILE_M + TILE_N) * CHUNKS)
 
@@ -86,6 +87,19 @@ static inline void fetch(const linear_t a, copies_t *c, uint tile, local uint4 *
     }
 }
 
+// A tile of which every chunk is read as it is.
+static inline void fetch_whole(copies_t *c, uint tile, local uint4 *stage)
+{
+    const uint chunk = tile * CHUNKS + c->chunk;
+    local uint4 *to = stage + c->to;
+    FRAGMENT_UNROLL
+    for (uint i = 0; i < X_COPIES; i++)
+        async_copy(to + i * ITEMS, (global const uint4 *)c->x[i] + chunk, &c->held[i]);
+    FRAGMENT_UNROLL
+    for (uint i = 0; i < W_COPIES; i++)
+        async_copy(to + W_TILE + i * ITEMS, c->w0 + (c->w[i] + chunk), &c->held[X_COPIES + i]);
+}
+
 static inline void land(const copies_t *c, local uint4 *stage)
 {
     FRAGMENT_UNROLL
@@ -119,11 +133,51 @@ static inline void multiply_step(fragment_unit unit, fragment_acc acc[FRAGMENTS_
                                  const operands_t *o)
 {
     FRAGMENT_UNROLL
-    for (uint i = 0; i < FRAGMENTS_M; i++) {
-        FRAGMENT_UNROLL
-        for (uint j = 0; j < FRAGMENTS_N; j++)
-            fragment_multiply_add(unit, &acc[i][j], o->x[i], o->w[j]);
+    for (uint f = 0; f < FRAGMENT_PARTS * FRAGMENTS_M * FRAGMENTS_N; f++) {
+        const uint part = f / (FRAGMENTS_M * FRAGMENTS_N);
+        const uint i = f / FRAGMENTS_N % FRAGMENTS_M, j = f % FRAGMENTS_N;
+        fragment_multiply_part(unit, &acc[i][j], o->x[i], o->w[j], part);
     }
+}
+
+// Multiplies tile t, which lies in stage *slot and whose first step is in *now; loads the first step of
+// the next; starts the copy of the tile STAGES further on, of which all chunks are `whole`, or which
+// may not be.
+LINEAR_INLINE void pass_tile(fragment_unit unit, const linear_t a, copies_t *copies,
+                             local uint4 *tiles, fragment_acc acc[FRAGMENTS_M][FRAGMENTS_N],
+                             operands_t *now, uint *slot, uint t, uint count, const bool whole)
+{
+    FRAGMENT_UNROLL
+    for (uint step = 1; step < STEPS; step++) {
+        const operands_t next = load_step(unit, tiles + *slot * STAGE, step);
+        multiply_step(unit, acc, now);
+        *now = next;
+    }
+    const uint following = *slot + 1 < STAGES ? *slot + 1 : 0;
+    land(copies, tiles + following * STAGE);
+    async_wait(STAGES - 2);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    // Tile t + 1 is there, and all waves have loaded the last of tile t. Past the end what is loaded
+    // here is not used.
+    if (whole)
+        fetch_whole(copies, t + STAGES, tiles + *slot * STAGE);
+    else if (t + STAGES < count)
+        fetch(a, copies, t + STAGES, tiles + *slot * STAGE);
+    async_commit();
+    *slot = following;
+    const operands_t next = load_step(unit, tiles + *slot * STAGE, 0);
+    multiply_step(unit, acc, now);
+    *now = next;
+#ifdef FRAGMENT_MFMA
+    if (whole) {
+        MFMA_ORDER(MFMA_LOCAL_READ, FRAGMENTS_M + FRAGMENTS_N, 2)
+        MFMA_REST(MULTIPLICATIONS - (FRAGMENTS_M + FRAGMENTS_N) / 2 - X_COPIES - W_COPIES);
+        MFMA_ORDER(MFMA_LOCAL_WRITE, X_COPIES + W_COPIES, 1)
+        MFMA_ORDER(MFMA_GLOBAL_READ, X_COPIES + W_COPIES, 1)
+        MFMA_ORDER(MFMA_LOCAL_READ, FRAGMENTS_M + FRAGMENTS_N, 2)
+        MFMA_REST(MULTIPLICATIONS - (FRAGMENTS_M + FRAGMENTS_N) / 2 - X_COPIES - W_COPIES);
+    }
+#endif
 }
 
 kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void linear_tiled(LINEAR_PARAMETERS)
@@ -156,28 +210,16 @@ kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void linear_tiled(LINE
             acc[i][j] = fragment_zero();
     }
     operands_t now = load_step(unit, tiles, 0);
-    uint slot = 0; // the stage that holds tile t
-    for (uint t = 0; t < count; t++) {
-        FRAGMENT_UNROLL
-        for (uint step = 1; step < STEPS; step++) {
-            const operands_t next = load_step(unit, tiles + slot * STAGE, step);
-            multiply_step(unit, acc, &now);
-            now = next;
-        }
-        const uint following = slot + 1 < STAGES ? slot + 1 : 0;
-        land(&copies, tiles + following * STAGE);
-        async_wait(STAGES - 2);
-        barrier(CLK_LOCAL_MEM_FENCE);
-        // Tile t + 1 is there, and all waves have loaded the last of tile t. Past the end what is
-        // loaded here is not used.
-        if (t + STAGES < count)
-            fetch(a, &copies, t + STAGES, tiles + slot * STAGE);
-        async_commit();
-        slot = following;
-        const operands_t next = load_step(unit, tiles + slot * STAGE, 0);
-        multiply_step(unit, acc, &now);
-        now = next;
-    }
+    uint slot = 0, t = 0; // the stage that holds tile t
+#ifdef ASYNC_COPY_HELD
+    // Of whole chunks in their places: without branches, so that compilers put the copies between the
+    // multiplications.
+    const uint whole = x_access == X_ALIGNED ? k / (CHUNKS * 8) : 0;
+    for (; t + STAGES < whole; t++)
+        pass_tile(unit, a, &copies, tiles, acc, &now, &slot, t, count, true);
+#endif
+    for (; t < count; t++)
+        pass_tile(unit, a, &copies, tiles, acc, &now, &slot, t, count, false);
 
     // One pass for every patch: sums in registers must be named by constants, the rest is there once.
     local float *patch = (local float *)tiles + unit.wave * FRAGMENT_SIZE * PATCH_PITCH;

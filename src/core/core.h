@@ -95,6 +95,7 @@ typedef struct llmk_caps {
     llmk_vendor vendor;
     cl_device_type type;
     uint32_t compute_units, clock_mhz, max_work_group, compute_capability;
+    uint32_t max_required_group; /* of kernels that require their size; AMD's: more than others */
     uint64_t global_bytes, max_alloc_bytes, local_bytes, cache_bytes;
     uint32_t base_align; /* bytes */
     bool spirv;

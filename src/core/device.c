@@ -143,7 +143,7 @@ llmk_status llmk_caps_read(cl_device_id device, llmk_caps *caps)
     caps->clock_mhz = (uint32_t)read_u64(device, CL_DEVICE_MAX_CLOCK_FREQUENCY);
     size_t group = 0;
     clGetDeviceInfo(device, CL_DEVICE_MAX_WORK_GROUP_SIZE, sizeof group, &group, NULL);
-    caps->max_work_group = (uint32_t)group;
+    caps->max_work_group = caps->max_required_group = (uint32_t)group;
     /* AMD's compilers build kernels that require no size for work-groups of up to 256. */
     if (caps->vendor == LLMK_VENDOR_AMD && !llmk_is_cpu(caps) && group > AMD_MAX_WORK_GROUP)
         caps->max_work_group = AMD_MAX_WORK_GROUP;

@@ -88,10 +88,12 @@ bool llmk_linear_is_half(const linear_problem *p, llmk_reason *why);
 LLMK_LINEAR_DECLARE(nv90); /* linear_nv90.c */
 LLMK_LINEAR_DECLARE(nv_wide);
 LLMK_LINEAR_DECLARE(nv);
+LLMK_LINEAR_DECLARE(amd_wide);
 LLMK_LINEAR_DECLARE(amd);
 LLMK_LINEAR_DECLARE(emulated_nv);
 LLMK_LINEAR_DECLARE(emulated_nv_wide);
 LLMK_LINEAR_DECLARE(emulated_amd);
+LLMK_LINEAR_DECLARE(emulated_amd_wide);
 
 /* And for few rows of x (linear_stream.c). */
 LLMK_LINEAR_DECLARE(nv_stream);
@@ -128,13 +130,14 @@ LLMK_LINEAR_DECLARE(emulated_coopmat);
 
 #define LLMK_LINEAR_TILED_VARIANTS                                                                 \
     LLMK_LINEAR_ROW("nv90", nv90), LLMK_LINEAR_ROW("nv-wide", nv_wide), LLMK_LINEAR_ROW("nv", nv), \
-        LLMK_LINEAR_ROW("amd", amd)
+        LLMK_LINEAR_ROW("amd-wide", amd_wide), LLMK_LINEAR_ROW("amd", amd)
 
 /* For tests: never chosen, only forced. */
 #define LLMK_LINEAR_EMULATED_VARIANTS                                                              \
     LLMK_LINEAR_ROW("emulated-nv-wide", emulated_nv_wide),                                         \
         LLMK_LINEAR_ROW("emulated-nv", emulated_nv),                                               \
         LLMK_LINEAR_ROW("emulated-amd", emulated_amd),                                             \
+        LLMK_LINEAR_ROW("emulated-amd-wide", emulated_amd_wide),                                   \
         LLMK_LINEAR_ROW("emulated-coopmat", emulated_coopmat),                                     \
         LLMK_LINEAR_ROW("emulated-nv-stream", emulated_nv_stream),                                 \
         LLMK_LINEAR_ROW("emulated-nv-dot", emulated_nv_dot),                                       \

@@ -13,7 +13,8 @@ typedef struct config {
     uint32_t rows, columns, items, local_bytes;
 } config;
 
-/* Waves and fragments; 48 KiB of local memory at most. A fragment is 16 x 16, a chunk 8 halves. */
+/* Waves and fragments; at most 48 KiB of local memory on NVIDIA's, 64 on AMD's. A fragment is 16 x
+ * 16, a chunk 8 halves. */
 #define NV_UNIT "-DFRAGMENT_MMA -DASYNC_COPY_CP "
 #define NV_TILE                                                                                    \
     "-DWAVES_M=2 -DWAVES_N=2 -DFRAGMENTS_M=4 -DFRAGMENTS_N=4 -DCHUNKS=4 -DSTAGES=3 -DPATCH=4"
@@ -23,12 +24,15 @@ typedef struct config {
 #define AMD_UNIT "-DFRAGMENT_MFMA=32 -DASYNC_COPY_HELD "
 #define AMD_TILE                                                                                   \
     "-DWAVES_M=2 -DWAVES_N=2 -DFRAGMENTS_M=2 -DFRAGMENTS_N=2 -DCHUNKS=4 -DSTAGES=2 -DPATCH=1"
+#define AMD_WIDE_TILE                                                                              \
+    "-DWAVES_M=4 -DWAVES_N=2 -DFRAGMENTS_M=2 -DFRAGMENTS_N=4 -DCHUNKS=4 -DSTAGES=2 -DPATCH=1"
 /* The same tiles; the emulator's scratch is 4 KiB a wave. */
 #define EMULATED_NV_UNIT  "-DFRAGMENT_MMA -DFRAGMENT_EMULATED "
 #define EMULATED_AMD_UNIT AMD_UNIT "-DFRAGMENT_EMULATED "
 
 static const config nv_wide = {"nv-wide", NV_UNIT NV_WIDE_TILE, 128, 256, 256, 48 << 10};
 static const config nv = {"nv", NV_UNIT NV_TILE, 128, 128, 128, 48 << 10};
+static const config amd_wide = {"amd-wide", AMD_UNIT AMD_WIDE_TILE, 256, 256, 512, 64 << 10};
 static const config amd = {"amd", AMD_UNIT AMD_TILE, 128, 128, 256, 32 << 10};
 static const config emulated_nv = {"emulated-nv", EMULATED_NV_UNIT NV_TILE, 128, 128,
                                    128,           (48 + 18) << 10};
@@ -36,6 +40,8 @@ static const config emulated_nv_wide = {
     "emulated-nv-wide", EMULATED_NV_UNIT NV_WIDE_TILE, 128, 256, 256, (48 + 34) << 10};
 static const config emulated_amd = {"emulated-amd", EMULATED_AMD_UNIT AMD_TILE, 128, 128, 256,
                                     (32 + 18) << 10};
+static const config emulated_amd_wide = {
+    "emulated-amd-wide", EMULATED_AMD_UNIT AMD_WIDE_TILE, 256, 256, 512, (64 + 34) << 10};
 
 /* The kernel counts chunks within a tile of W in 32 bits. */
 #define MAX_K ((uint64_t)1 << 26)
@@ -62,7 +68,7 @@ static bool fits(const llmk_context *ctx, const linear_problem *p, const config 
     if (p->weights->k == 0 || p->weights->k > MAX_K)
         return llmk_no(why, "k is %llu: for 1 ... %llu", (unsigned long long)p->weights->k,
                        (unsigned long long)MAX_K);
-    if (ctx->caps.max_work_group < c->items || ctx->caps.local_bytes < c->local_bytes)
+    if (ctx->caps.max_required_group < c->items || ctx->caps.local_bytes < c->local_bytes)
         return llmk_no(why, "needs work-groups of %u and %u bytes of local memory", c->items,
                        c->local_bytes);
     return true;
@@ -84,26 +90,41 @@ bool llmk_linear_nv_supports(llmk_context *ctx, const void *problem, llmk_reason
 
 /* Wide tiles need half as much from the cache, but one of them fills a compute unit: only where
  * there are several for each. */
-bool llmk_linear_nv_wide_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
+static bool fills(const llmk_context *ctx, const linear_problem *p, const config *c,
+                  llmk_reason *why)
 {
-    const linear_problem *p = problem;
-    if (!has_mma(ctx, why) || !fits(ctx, p, &nv_wide, why))
-        return false;
-    const uint64_t tiles = (p->x.nrows + nv_wide.rows - 1) / nv_wide.rows *
-                           ((p->weights->n + nv_wide.columns - 1) / nv_wide.columns);
+    const uint64_t tiles =
+        (p->x.nrows + c->rows - 1) / c->rows * ((p->weights->n + c->columns - 1) / c->columns);
     if (tiles < 4 * (uint64_t)ctx->caps.compute_units && !ctx->is_trial &&
-        !llmk_variant_is_forced(ctx, "linear", nv_wide.name))
+        !llmk_variant_is_forced(ctx, "linear", c->name))
         return llmk_no(why, "%llu tiles are too few for this device", (unsigned long long)tiles);
     return true;
 }
 
-bool llmk_linear_amd_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
+bool llmk_linear_nv_wide_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
+{
+    return has_mma(ctx, why) && fits(ctx, problem, &nv_wide, why) &&
+           fills(ctx, problem, &nv_wide, why);
+}
+
+static bool has_mfma(const llmk_context *ctx, llmk_reason *why)
 {
     const char *device = ctx->caps.device_name;
     if (ctx->caps.vendor != LLMK_VENDOR_AMD ||
         (strncmp(device, "gfx942", 6) != 0 && strncmp(device, "gfx90a", 6) != 0))
         return llmk_no(why, "for gfx90a and gfx942");
-    return fits(ctx, problem, &amd, why);
+    return true;
+}
+
+bool llmk_linear_amd_wide_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
+{
+    return has_mfma(ctx, why) && fits(ctx, problem, &amd_wide, why) &&
+           fills(ctx, problem, &amd_wide, why);
+}
+
+bool llmk_linear_amd_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
+{
+    return has_mfma(ctx, why) && fits(ctx, problem, &amd, why);
 }
 
 static bool emulated_supports(llmk_context *ctx, const void *problem, const config *c,
@@ -129,6 +150,12 @@ bool llmk_linear_emulated_amd_supports(llmk_context *ctx, const void *problem, l
     return emulated_supports(ctx, problem, &emulated_amd, why);
 }
 
+bool llmk_linear_emulated_amd_wide_supports(llmk_context *ctx, const void *problem,
+                                            llmk_reason *why)
+{
+    return emulated_supports(ctx, problem, &emulated_amd_wide, why);
+}
+
 /* ---- Launching ---- */
 
 static llmk_status launch_tiled(llmk_launch *launch, const linear_problem *p, const config *c)
@@ -152,7 +179,9 @@ static llmk_status launch_tiled(llmk_launch *launch, const linear_problem *p, co
 
 LAUNCH(nv_wide)
 LAUNCH(nv)
+LAUNCH(amd_wide)
 LAUNCH(amd)
 LAUNCH(emulated_nv)
 LAUNCH(emulated_nv_wide)
 LAUNCH(emulated_amd)
+LAUNCH(emulated_amd_wide)

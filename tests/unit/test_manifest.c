@@ -213,6 +213,7 @@ static llmk_context *context_of(const pretence *device)
     ctx->caps.type = device->type;
     /* As src/core/device.c has it. */
     ctx->caps.max_work_group = device->vendor == LLMK_VENDOR_AMD ? 256 : 1024;
+    ctx->caps.max_required_group = 1024;
     ctx->caps.compute_units = 1; /* small cases have few work-groups for it, or many */
     ctx->caps.compute_capability = device->compute_capability;
     ctx->caps.subgroup_sizes = device->subgroup_sizes;
