@@ -1,11 +1,12 @@
-// The linear layer on matrix units, for many rows of x: f16 or bf16 x and W, f32 sums.
+// The linear layer on matrix units, for many rows of x: f16 or bf16 x and W, f32 sums; or W8A8, codes
+// of x and of W, 32-bit sums.
 //
 // A work-group of WAVES_M x WAVES_N waves computes a tile of y, each wave FRAGMENTS_M x FRAGMENTS_N
 // fragments of it. Tiles of x and W pass through local memory, CHUNKS 16-byte chunks of K at a time,
 // STAGES of them on their way at once; a wave loads the fragments of its next step while it
 // multiplies those of this one. The build chooses (src/ops/linear_tiled.c):
 //
-//     -DX=f16 | bf16   and the matrix unit, of common/fragment.clh; the copies, of
+//     -DX=f16 | bf16 | s8   and the matrix unit, of common/fragment.clh; the copies, of
 //     common/async_copy.clh (held copies have 2 stages); WAVES_M, WAVES_N, FRAGMENTS_M, FRAGMENTS_N,
 //     CHUNKS, STAGES; PATCH, the fragments side by side that a wave stores at once
 //
@@ -15,7 +16,15 @@
 #include "common/async_copy.clh"
 #include "common/fragment.clh"
 #include "linear/linear_finish.clh"
+#include "linear/linear_w8a8.clh"
 
+#if FRAGMENT_IS_S8 // CHUNKS is 4: rows of codes have whole tiles
+#define CHUNK      16 // elements
+#define PARAMETERS LINEAR_PARAMETERS, W8A8_PARAMETERS
+#else
+#define CHUNK      8
+#define PARAMETERS LINEAR_PARAMETERS
+#endif
 #define ITEMS    (WAVES_M * WAVES_N * FRAGMENT_WAVE)
 #define WAVE_M   (FRAGMENTS_M * FRAGMENT_SIZE)
 #define WAVE_N   (FRAGMENTS_N * FRAGMENT_SIZE)
@@ -38,14 +47,15 @@
 // What an item copies of every stage: the same chunk of rows ITEMS / CHUNKS apart, a multiple of 8,
 // so that all are swizzled alike.
 typedef struct {
-    global const ushort *x[X_COPIES]; // beginnings of rows
+    global const uchar *x[X_COPIES]; // beginnings of rows
     global const uint4 *w0;
     uint w[W_COPIES]; // chunks from w0; the host sees to it that they fit
     uint chunk, to;
     uint4 held[X_COPIES + W_COPIES];
 } copies_t;
 
-static inline copies_t copies_of(const linear_t a, ulong row, uint column)
+static inline copies_t copies_of(const linear_t a, global const uchar *x, ulong pitch, ulong row,
+                                 uint column)
 {
     copies_t c;
     const uint item = (uint)get_local_id(0);
@@ -54,7 +64,7 @@ static inline copies_t copies_of(const linear_t a, ulong row, uint column)
     FRAGMENT_UNROLL
     for (uint i = 0; i < X_COPIES; i++) {
         const ulong r = min(row + (item + i * ITEMS) / CHUNKS, a.m - 1);
-        c.x[i] = (global const ushort *)a.x + row_begin(a.x_rows, r);
+        c.x[i] = x + (FRAGMENT_IS_S8 ? r * pitch : 2 * row_begin(a.x_rows, r));
     }
     c.w0 = (global const uint4 *)(a.data + column * a.pitch);
     FRAGMENT_UNROLL
@@ -67,16 +77,17 @@ static inline void fetch(const linear_t a, copies_t *c, uint tile, local uint4 *
 {
     const uint chunk = tile * CHUNKS + c->chunk;
     local uint4 *to = stage + c->to;
-    if (a.x_access == X_ALIGNED && chunk < a.k / 8) {
+    if (FRAGMENT_IS_S8 || (a.x_access == X_ALIGNED && chunk < a.k / 8)) {
         FRAGMENT_UNROLL
         for (uint i = 0; i < X_COPIES; i++)
             async_copy(to + i * ITEMS, (global const uint4 *)c->x[i] + chunk, &c->held[i]);
     } else {
         FRAGMENT_UNROLL
         for (uint i = 0; i < X_COPIES; i++)
-            async_put(to + i * ITEMS, gather(a, c->x[i], chunk * 8), &c->held[i]);
+            async_put(to + i * ITEMS, gather(a, (global const ushort *)c->x[i], chunk * 8),
+                      &c->held[i]);
     }
-    if (chunk < (a.k + 7) / 8) {
+    if (chunk < (a.k + CHUNK - 1) / CHUNK) {
         FRAGMENT_UNROLL
         for (uint i = 0; i < W_COPIES; i++)
             async_copy(to + W_TILE + i * ITEMS, c->w0 + (c->w[i] + chunk), &c->held[X_COPIES + i]);
@@ -180,7 +191,15 @@ LINEAR_INLINE void pass_tile(fragment_unit unit, const linear_t a, copies_t *cop
 #endif
 }
 
-kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void linear_tiled(LINEAR_PARAMETERS)
+#if FRAGMENT_IS_S8
+#define VALUE(sum, row, column)                                                                    \
+    w8a8_value(sum, scales_of_x(codes, code_pitch, m)[min(row, m - 1)],                            \
+               scale_at(a, min(column, n - 1), 0).x)
+#else
+#define VALUE(sum, row, column) (sum)
+#endif
+
+kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void linear_tiled(PARAMETERS)
 {
     local uint4 tiles[LOCAL];
     FRAGMENT_UNIT(unit, WAVES_M * WAVES_N);
@@ -188,9 +207,13 @@ kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void linear_tiled(LINE
     const ulong2 tile = tile_of();
     const ulong row = m_first + tile.y * TILE_M;
     const uint column = (uint)tile.x * TILE_N;
-    const uint count = (k + CHUNKS * 8 - 1) / (CHUNKS * 8);
+    const uint count = (k + CHUNKS * CHUNK - 1) / (CHUNKS * CHUNK);
 
-    copies_t copies = copies_of(a, row, column);
+#if FRAGMENT_IS_S8
+    copies_t copies = copies_of(a, codes, code_pitch, row, column);
+#else
+    copies_t copies = copies_of(a, x, 0, row, column);
+#endif
     FRAGMENT_UNROLL
     for (uint s = 0; s < STAGES; s++) {
         if (s > 0)
@@ -214,7 +237,7 @@ kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void linear_tiled(LINE
 #ifdef ASYNC_COPY_HELD
     // Of whole chunks in their places: without branches, so that compilers put the copies between the
     // multiplications.
-    const uint whole = x_access == X_ALIGNED ? k / (CHUNKS * 8) : 0;
+    const uint whole = FRAGMENT_IS_S8 || x_access == X_ALIGNED ? k / (CHUNKS * CHUNK) : 0;
     for (; t + STAGES < whole; t++)
         pass_tile(unit, a, &copies, tiles, acc, &now, &slot, t, count, true);
 #endif
@@ -225,22 +248,24 @@ kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void linear_tiled(LINE
     local float *patch = (local float *)tiles + unit.wave * FRAGMENT_SIZE * PATCH_PITCH;
     _Pragma("unroll 1")
     for (uint pass = 0; pass < FRAGMENTS_M * FRAGMENTS_N / PATCH; pass++) {
+        const ulong r0 = row + unit.wave % WAVES_M * WAVE_M +
+                         pass * PATCH / FRAGMENTS_N * FRAGMENT_SIZE;
+        const uint c0 = column + unit.wave / WAVES_M * WAVE_N +
+                        pass * PATCH % FRAGMENTS_N * FRAGMENT_SIZE;
         barrier(CLK_LOCAL_MEM_FENCE);
         FRAGMENT_UNROLL
         for (uint f = 0; f < FRAGMENTS_M * FRAGMENTS_N; f++) {
             if (f / PATCH != pass)
                 continue;
             FRAGMENT_UNROLL
-            for (uint e = 0; e < FRAGMENT_ELEMENTS; e++)
-                patch[fragment_row(unit, e) * PATCH_PITCH + f % PATCH * FRAGMENT_SIZE +
-                      fragment_column(unit, e)] =
-                    fragment_get(acc[f / FRAGMENTS_N][f % FRAGMENTS_N], e);
+            for (uint e = 0; e < FRAGMENT_ELEMENTS; e++) {
+                const uint r = fragment_row(unit, e);
+                const uint c = f % PATCH * FRAGMENT_SIZE + fragment_column(unit, e);
+                patch[r * PATCH_PITCH + c] = VALUE(
+                    fragment_get(acc[f / FRAGMENTS_N][f % FRAGMENTS_N], e), r0 + r, c0 + c);
+            }
         }
         barrier(CLK_LOCAL_MEM_FENCE);
-        const ulong r0 = row + unit.wave % WAVES_M * WAVE_M +
-                         pass * PATCH / FRAGMENTS_N * FRAGMENT_SIZE;
-        const uint c0 = column + unit.wave / WAVES_M * WAVE_N +
-                        pass * PATCH % FRAGMENTS_N * FRAGMENT_SIZE;
         _Pragma("unroll 1")
         for (uint v = unit.lane; v < FRAGMENT_SIZE * PATCH_N / 8; v += FRAGMENT_WAVE) {
             const uint r = v / (PATCH_N / 8), c = v % (PATCH_N / 8) * 8;

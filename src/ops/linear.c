@@ -430,6 +430,8 @@ static const llmk_variant variants[] = {
     LLMK_LINEAR_ROW("nv-packed", nv_packed),
     LLMK_LINEAR_ROW("nv-w8a8-wide", nv_w8a8_wide),
     LLMK_LINEAR_ROW("nv-w8a8", nv_w8a8),
+    LLMK_LINEAR_ROW("amd-w8a8-wide", amd_w8a8_wide),
+    LLMK_LINEAR_ROW("amd-w8a8", amd_w8a8),
     {"subgroup", subgroup_supports, subgroup_launch},
     {"gemv", gemv_supports, gemv_launch},
     LLMK_LINEAR_TILED_VARIANTS,

@@ -115,9 +115,15 @@ LLMK_LINEAR_DECLARE(nv_w8a8_wide);
 LLMK_LINEAR_DECLARE(nv_w8a8);
 LLMK_LINEAR_DECLARE(emulated_nv_w8a8_wide);
 LLMK_LINEAR_DECLARE(emulated_nv_w8a8);
+LLMK_LINEAR_DECLARE(amd_w8a8_wide); /* linear_tiled.c */
+LLMK_LINEAR_DECLARE(amd_w8a8);
+LLMK_LINEAR_DECLARE(emulated_amd_w8a8_wide);
+LLMK_LINEAR_DECLARE(emulated_amd_w8a8);
 llmk_status llmk_linear_w8a8_ref_launch(llmk_launch *launch, const linear_problem *p);
 llmk_status llmk_linear_w8a8_portable_launch(llmk_launch *launch, const linear_problem *p);
 llmk_status llmk_linear_w8a8_self_test(llmk_trial *t, const linear_problem *like);
+/* x to the workspace; nv: in the order of mma.sync. */
+llmk_status llmk_linear_w8a8_quantise(llmk_launch *launch, const linear_problem *p, bool nv);
 /* That the weights are such as LLMK_LINEAR_W8A8 takes; the workspace it needs. */
 void llmk_linear_w8a8_check(llmk_checker *c, const llmk_weights *w);
 uint64_t llmk_linear_w8a8_bytes(uint64_t m, uint64_t k);
@@ -144,6 +150,8 @@ LLMK_LINEAR_DECLARE(emulated_coopmat);
         LLMK_LINEAR_ROW("emulated-nv-rows", emulated_nv_rows),                                     \
         LLMK_LINEAR_ROW("emulated-nv-packed", emulated_nv_packed),                                 \
         LLMK_LINEAR_ROW("emulated-nv-w8a8-wide", emulated_nv_w8a8_wide),                           \
-        LLMK_LINEAR_ROW("emulated-nv-w8a8", emulated_nv_w8a8)
+        LLMK_LINEAR_ROW("emulated-nv-w8a8", emulated_nv_w8a8),                                     \
+        LLMK_LINEAR_ROW("emulated-amd-w8a8-wide", emulated_amd_w8a8_wide),                         \
+        LLMK_LINEAR_ROW("emulated-amd-w8a8", emulated_amd_w8a8)
 
 #endif
