@@ -173,8 +173,10 @@ llmk_status llmk_caps_read(cl_device_id device, llmk_caps *caps)
     clGetDeviceInfo(device, CL_DEVICE_EXTENSIONS, length, caps->extensions, NULL);
     caps->subgroup_sizes = read_subgroup_sizes(caps);
     caps->source_options = source_options_of(caps);
-    caps->cooperative_matrix =
-        caps->spirv && has_spirv_extension(caps, "SPV_KHR_cooperative_matrix");
+    /* Intel's compiler for CPUs ends the process where B is not in its own layout. */
+    caps->cooperative_matrix = caps->spirv &&
+                               has_spirv_extension(caps, "SPV_KHR_cooperative_matrix") &&
+                               !(caps->vendor == LLMK_VENDOR_INTEL && llmk_is_cpu(caps));
     snprintf(caps->identity, sizeof caps->identity, "%s|%s|%s|%u", caps->platform_name,
              caps->device_name, caps->driver, llmk_version());
     return LLMK_OK;

@@ -105,7 +105,8 @@ static int wrong(unsigned part)
             int expected = 0;
             float got;
             for (int k = 0; k < STAGES * DEPTH; k++)
-                expected += x_at(PART * (int)(part % 2) + i, k) * w_at(PART * (int)(part / 2) + j, k);
+                expected +=
+                    x_at(PART * (int)(part % 2) + i, k) * w_at(PART * (int)(part / 2) + j, k);
             memcpy(&got, (const float *)(const void *)tiles + part * PART * PART + i * PART + j,
                    sizeof got);
             count += got != (float)expected;
