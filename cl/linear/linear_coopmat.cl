@@ -57,6 +57,9 @@ void coopmat_stage(const coopmat_t *c, local uint4 *tiles, uint t)
 
 #ifdef COOPMAT_EMULATED
 #include "linear/linear_coopmat_emulated.clh"
+#else
+static inline uint coopmat_waves(void) { return get_num_sub_groups(); }
+static inline uint coopmat_wave(void) { return get_sub_group_id(); }
 #endif
 
 kernel SUBGROUP_REQUIRED void linear_coopmat(LINEAR_PARAMETERS)
@@ -64,10 +67,10 @@ kernel SUBGROUP_REQUIRED void linear_coopmat(LINEAR_PARAMETERS)
     local uint4 tiles[2 * TILE * PITCH];
     const ulong2 tile = tile_of();
     const coopmat_t c = {LINEAR_ARGUMENTS, m_first + tile.y * TILE, (uint)tile.x * TILE};
-    const uint waves = get_num_sub_groups();
+    const uint waves = coopmat_waves();
     for (uint first = 0; first < PARTS; first += waves) {
         coopmat_multiply(&c, tiles, (k + DEPTH - 1) / DEPTH,
-                         min(first + get_sub_group_id(), PARTS - 1));
+                         min(first + coopmat_wave(), PARTS - 1));
         barrier(CLK_LOCAL_MEM_FENCE);
         const uint end = min(first + waves, PARTS) * PART * PART / 8;
         for (uint v = first * PART * PART / 8 + (uint)get_local_id(0); v < end;

@@ -117,7 +117,6 @@ LLMK_LINEAR_DECLARE(emulated_nv_w8a8_wide);
 LLMK_LINEAR_DECLARE(emulated_nv_w8a8);
 LLMK_LINEAR_DECLARE(amd_w8a8_wide); /* linear_tiled.c */
 LLMK_LINEAR_DECLARE(amd_w8a8);
-LLMK_LINEAR_DECLARE(emulated_amd_w8a8_wide);
 LLMK_LINEAR_DECLARE(emulated_amd_w8a8);
 llmk_status llmk_linear_w8a8_ref_launch(llmk_launch *launch, const linear_problem *p);
 llmk_status llmk_linear_w8a8_portable_launch(llmk_launch *launch, const linear_problem *p);
@@ -151,7 +150,6 @@ LLMK_LINEAR_DECLARE(emulated_coopmat);
         LLMK_LINEAR_ROW("emulated-nv-packed", emulated_nv_packed),                                 \
         LLMK_LINEAR_ROW("emulated-nv-w8a8-wide", emulated_nv_w8a8_wide),                           \
         LLMK_LINEAR_ROW("emulated-nv-w8a8", emulated_nv_w8a8),                                     \
-        LLMK_LINEAR_ROW("emulated-amd-w8a8-wide", emulated_amd_w8a8_wide),                         \
         LLMK_LINEAR_ROW("emulated-amd-w8a8", emulated_amd_w8a8)
 
 #endif

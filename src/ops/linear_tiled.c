@@ -71,8 +71,7 @@ static const config emulated_nv = {"emulated-nv", EMULATED_NV_UNIT, &nv_tile, fa
 static const config emulated_amd_wide = {"emulated-amd-wide", EMULATED_AMD_UNIT, &amd_wide_tile,
                                          false};
 static const config emulated_amd = {"emulated-amd", EMULATED_AMD_UNIT, &amd_tile, false};
-static const config emulated_amd_w8a8_wide = {"emulated-amd-w8a8-wide", EMULATED_AMD_UNIT,
-                                              &amd_wide_tile, true};
+/* No wide one: its tile is emulated-amd-wide's, its type this one's. */
 static const config emulated_amd_w8a8 = {"emulated-amd-w8a8", EMULATED_AMD_UNIT, &amd_tile, true};
 
 /* The emulator's scratch: 4 KiB a wave, and room between. */
@@ -201,5 +200,4 @@ VARIANT(emulated_nv_wide, EMULATED(emulated_nv_wide))
 VARIANT(emulated_nv, EMULATED(emulated_nv))
 VARIANT(emulated_amd_wide, EMULATED(emulated_amd_wide))
 VARIANT(emulated_amd, EMULATED(emulated_amd))
-VARIANT(emulated_amd_w8a8_wide, EMULATED(emulated_amd_w8a8_wide))
 VARIANT(emulated_amd_w8a8, EMULATED(emulated_amd_w8a8))
