@@ -1,17 +1,17 @@
 # Kernel images: what cl/manifest.txt lists, compiled offline and embedded. Where a compiler is not
 # there, its targets are off and the summary says so. docs/images-and-caches.md has the recipes.
 #
-# Sets LLMK_IMAGES_<SPIRV|NVIDIA|CUBIN|AMD>_STATUS for the summary, and the cache variable
+# Sets LLMK_IMAGES_<SPIRV|COOPMAT|NVIDIA|CUBIN|AMD>_STATUS for the summary, and the cache variable
 # LLMK_IMAGES_DIR for the tests: the folder of the images, or empty.
 
-set(LLMK_IMAGES "spirv,nvidia,amd" CACHE STRING
-  "Kinds of kernel images to build, separated by commas: spirv, nvidia, amd; empty for none")
+set(LLMK_IMAGES "spirv,coopmat,nvidia,amd" CACHE STRING
+  "Kinds of kernel images to build, separated by commas: spirv, coopmat, nvidia, amd; empty for none")
 
 string(REPLACE "," ";" llmk_image_words "${LLMK_IMAGES}")
 foreach(word ${llmk_image_words})
-  if(NOT word MATCHES "^(spirv|nvidia|amd)$")
+  if(NOT word MATCHES "^(spirv|coopmat|nvidia|amd)$")
     message(FATAL_ERROR "LLMK_IMAGES=${LLMK_IMAGES}: \"${word}\" is no kind of image; expected spirv, "
-      "nvidia, amd, separated by commas, or nothing")
+      "coopmat, nvidia, amd, separated by commas, or nothing")
   endif()
 endforeach()
 
@@ -72,6 +72,9 @@ endfunction()
 
 llmk_images_need(SPIRV "clang-${LLMK_SPIRV_VERSION} and llvm-spirv-${LLMK_SPIRV_VERSION}"
   LLMK_SPIRV_VERSION "clang and llvm-spirv of the same version" LLMK_SPIRV_VAL "spirv-tools")
+llmk_images_need(COOPMAT "clang-19 and llvm-spirv-19"
+  LLMK_CLANG_19 "clang-19" LLMK_LLVM_SPIRV_19 "llvm-spirv-19, of Debian 13"
+  LLMK_SPIRV_VAL "spirv-tools")
 llmk_images_need(NVIDIA "PTX by clang-19"
   LLMK_CLANG_19 "clang-19" LLMK_LIBCLC_NVPTX "libclc-19")
 llmk_images_need(AMD "gfx942 by clang-19"
@@ -79,6 +82,9 @@ llmk_images_need(AMD "gfx942 by clang-19"
 set(llmk_image_targets "")
 if(LLMK_IMAGES_SPIRV_STATUS MATCHES "^on")
   list(APPEND llmk_image_targets spirv spirv1.3)
+endif()
+if(LLMK_IMAGES_COOPMAT_STATUS MATCHES "^on")
+  list(APPEND llmk_image_targets coopmat)
 endif()
 set(LLMK_IMAGES_CUBIN_STATUS "${LLMK_IMAGES_NVIDIA_STATUS}")
 if(LLMK_IMAGES_NVIDIA_STATUS MATCHES "^on")
@@ -134,7 +140,7 @@ function(llmk_images target cl)
   endif()
   string(REPLACE "\n" ";" jobs "${jobs}")
 
-  file(GLOB headers "${PROJECT_SOURCE_DIR}/images/*.clh")
+  file(GLOB headers "${PROJECT_SOURCE_DIR}/images/*.clh" "${PROJECT_SOURCE_DIR}/spirv/*.ll")
   set(packed "")
   foreach(job ${jobs})
     if(NOT LLMK_PTXAS)

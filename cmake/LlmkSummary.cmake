@@ -26,6 +26,7 @@ message(STATUS "  Compiler      ${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSIO
 message(STATUS "  OpenCL        ${OpenCL_LIBRARIES} (headers ${OpenCL_VERSION_STRING})")
 message(STATUS "  JSON          ${LLMK_JANSSON_STATUS}")
 message(STATUS "  SPIR-V images ${LLMK_IMAGES_SPIRV_STATUS}")
+message(STATUS "  Coop. matrix  ${LLMK_IMAGES_COOPMAT_STATUS}")
 message(STATUS "  PTX images    ${LLMK_IMAGES_NVIDIA_STATUS}")
 message(STATUS "  Cubins        ${LLMK_IMAGES_CUBIN_STATUS}")
 message(STATUS "  AMD images    ${LLMK_IMAGES_AMD_STATUS}")

@@ -5,7 +5,8 @@
     images.py compile TOOLS CL OUT JOB          compiles one job into OUT/raw and OUT/packed
     images.py index OUT MANIFEST                writes OUT/packed/index
 
-A target is what one compilation makes: `spirv` and `spirv1.3` a module, `sm_80` and `sm_90a` PTX and
+A target is what one compilation makes: `spirv` and `spirv1.3` a module, `coopmat` one with
+spirv/coopmat.ll in it, `sm_80` and `sm_90a` PTX and
 the cubins that ptxas makes of it, `gfx942` a code object. Outputs are named STEM.SUFFIX, where the
 stem is the kernel file without ".cl" and its defines: "-DX=f16 -DY=f32" becomes "-X.f16-Y.f32".
 OUT/raw has them as they are, OUT/packed compressed, which is what the library embeds.
@@ -26,6 +27,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 OUTPUTS = {
     "spirv": ["spv"],
     "spirv1.3": ["spv"],
+    "coopmat": ["spv"],
     "sm_80": ["sm_80.ptx", "sm_80.cubin", "sm_90.cubin"],
     "sm_90a": ["sm_90a.ptx", "sm_90a.cubin"],
     "gfx942": ["gfx942.hsaco"],
@@ -130,14 +132,30 @@ class Job:
         zstd = [self.tools["zstd"], "-19", "--check", "--force", "--quiet"]
         run(zstd + [f"{self.raw}.{suffix}", "-o", f"{self.packed}.{suffix}"])
 
+    def coopmat(self):
+        """A 1.3 module with cooperative matrices, which are LLVM IR beside the OpenCL C."""
+        loop = f"{self.raw}.loop.bc"
+        run([self.tools["coopmat_clang"], "-target", "spir64-unknown-unknown", "-x", "ir", "-Xclang",
+             "-disable-llvm-passes", "-emit-llvm", "-c", os.path.join(HERE, "../spirv/coopmat.ll"),
+             "-o", loop])
+        self.module("1.3", self.tools["coopmat_clang"], self.tools["coopmat_llvm_spirv"],
+                    ["-Xclang", "-mlink-bitcode-file", "-Xclang", loop],
+                    ["--spirv-ext=+SPV_KHR_cooperative_matrix"])
+
     def spirv(self):
-        version = self.target.removeprefix("spirv") or "1.2"
+        self.module(self.target.removeprefix("spirv") or "1.2", self.tools["spirv_clang"],
+                    self.tools["llvm_spirv"], [], [])
+
+    def module(self, version, clang, llvm_spirv, linked, extensions):
         # Optimised IR becomes modules that spirv-val refuses; drivers optimise anyway.
-        run([self.tools["spirv_clang"], "-target", "spir64-unknown-unknown", "-include",
-             os.path.join(HERE, "spirv.clh"), "-DLLMK_IMAGE_SPIRV=" + version.replace(".", "0"), "-O1", "-Xclang", "-disable-llvm-passes", "-emit-llvm",
-             "-c", *self.front, "-o", f"{self.raw}.spir.bc"])
-        run([self.tools["llvm_spirv"], f"--spirv-max-version={version}", f"{self.raw}.spir.bc",
+        run([clang, "-target", "spir64-unknown-unknown", "-include",
+             os.path.join(HERE, "spirv.clh"), "-DLLMK_IMAGE_SPIRV=" + version.replace(".", "0"),
+             "-O1", "-Xclang", "-disable-llvm-passes", *linked, "-emit-llvm", "-c", *self.front,
+             "-o", f"{self.raw}.spir.bc"])
+        run([llvm_spirv, f"--spirv-max-version={version}", *extensions, f"{self.raw}.spir.bc",
              "-o", f"{self.raw}.spv"])
+        if extensions:
+            stamp_version(f"{self.raw}.spv", version)
         environment = "opencl2.2" if version == "1.2" else f"spv{version}"
         run([self.tools["spirv_val"], "--target-env", environment, f"{self.raw}.spv"])
         self.pack("spv")
@@ -181,9 +199,17 @@ class Job:
         self.pack(f"{self.target}.hsaco")
 
     def compile(self):
-        {"spirv": self.spirv, "sm": self.nvidia, "gfx942": self.amd}[
-            re.match("spirv|sm|gfx942", self.target).group()
+        {"spirv": self.spirv, "coopmat": self.coopmat, "sm": self.nvidia, "gfx942": self.amd}[
+            re.match("spirv|coopmat|sm|gfx942", self.target).group()
         ]()
+
+
+def stamp_version(path, version):
+    """llvm-spirv stamps the lowest version that it knows a reason for; an extension may ask for more."""
+    major, minor = map(int, version.split("."))
+    with open(path, "r+b") as module:
+        module.seek(4)
+        module.write(bytes([0, minor, major, 0]))
 
 
 def bound_launches(ir):

@@ -90,6 +90,8 @@
  *   (development).
  * - LLMK_SUBGROUP: 16, 32 or 64, the size of sub-groups to require of a device that lists it, for
  *   tests of the variants named "subgroup": docs/adding-a-device.md.
+ * - LLMK_COOPMAT: "on": try the variant on SPIR-V's cooperative matrices on a device that does not
+ *   say that it has them: docs/matrix-units.md.
  */
 #ifndef LLMK_LLMK_H
 #define LLMK_LLMK_H

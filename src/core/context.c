@@ -71,6 +71,10 @@ static llmk_status read_environment(llmk_context *ctx, const llmk_context_option
     if (subgroup && !ctx->forced_subgroup)
         return llmk_fail(LLMK_INVALID_ARGUMENT, "LLMK_SUBGROUP is \"%s\"; expected 16, 32 or 64",
                          subgroup);
+    const char *coopmat = env_or("LLMK_COOPMAT", NULL);
+    ctx->believes_coopmat = coopmat != NULL;
+    if (coopmat && strcmp(coopmat, "on") != 0)
+        return llmk_fail(LLMK_INVALID_ARGUMENT, "LLMK_COOPMAT is \"%s\"; expected on", coopmat);
     const char *from = variant ? "LLMK_VARIANT" : "llmk_context_create: options.variant";
     LLMK_TRY(llmk_check_forced_variants(ctx->forced_variants, from));
     return refuse_repeats(ctx->forced_variants, from);
@@ -79,6 +83,8 @@ static llmk_status read_environment(llmk_context *ctx, const llmk_context_option
 static llmk_status attach(llmk_context *ctx, cl_device_id device, cl_context cl)
 {
     LLMK_TRY(llmk_caps_read(device, &ctx->caps));
+    if (ctx->believes_coopmat)
+        ctx->caps.cooperative_matrix = true;
     cl_int err;
     if (!cl) {
         const cl_context_properties properties[] = {CL_CONTEXT_PLATFORM,

@@ -95,9 +95,11 @@ typedef struct llmk_caps {
     llmk_vendor vendor;
     cl_device_type type;
     uint32_t compute_units, clock_mhz, max_work_group, compute_capability;
+    uint32_t max_required_group; /* of kernels that require their size; AMD's: more than others */
     uint64_t global_bytes, max_alloc_bytes, local_bytes, cache_bytes;
     uint32_t base_align; /* bytes */
     bool spirv;
+    bool cooperative_matrix;    /* the device says that it runs SPV_KHR_cooperative_matrix */
     const char *source_options; /* how kernel sources are built; a literal */
     /* Sizes of sub-groups that a kernel may require, or'ed together; 0 where it cannot. */
     uint32_t subgroup_sizes;
@@ -141,6 +143,7 @@ struct llmk_context {
     char *forced_variants;    /* "op:name,..." or NULL */
     char *forced_image;       /* LLMK_IMAGE, or NULL */
     uint32_t forced_subgroup; /* LLMK_SUBGROUP, or 0 */
+    bool believes_coopmat;    /* LLMK_COOPMAT: whatever the device says of cooperative matrices */
     const llmk_image_set *images;
     atomic_bool lost;
     llmk_programs *programs;

@@ -17,6 +17,10 @@
 #define CL_DEVICE_SUB_GROUP_SIZES_INTEL 0x4108
 #endif
 
+#ifndef CL_DEVICE_SPIRV_EXTENSIONS_KHR
+#define CL_DEVICE_SPIRV_EXTENSIONS_KHR 0x12BA
+#endif
+
 #define AMD_MAX_WORK_GROUP 256
 
 static void read_string(cl_device_id device, cl_device_info what, char *out, size_t size)
@@ -90,6 +94,24 @@ static bool has_feature(cl_device_id device, const char *name)
     return false;
 }
 
+/* Of the list that cl_khr_spirv_queries brought. No list: no. */
+static bool has_spirv_extension(const llmk_caps *caps, const char *name)
+{
+    size_t bytes = 0;
+    bool found = false;
+    if (!llmk_caps_extension(caps, "cl_khr_spirv_queries") ||
+        clGetDeviceInfo(caps->device, CL_DEVICE_SPIRV_EXTENSIONS_KHR, 0, NULL, &bytes) !=
+            CL_SUCCESS)
+        return false;
+    const char **names = calloc(1, bytes + 1);
+    if (names && clGetDeviceInfo(caps->device, CL_DEVICE_SPIRV_EXTENSIONS_KHR, bytes, names,
+                                 NULL) == CL_SUCCESS)
+        for (size_t i = 0; i < bytes / sizeof *names && !found; i++)
+            found = names[i] && strcmp(names[i], name) == 0;
+    free(names);
+    return found;
+}
+
 /* OpenCL C 1.2 everywhere, unless sub-groups are a feature of OpenCL C 3.0 and no extension. */
 static const char *source_options_of(const llmk_caps *caps)
 {
@@ -121,7 +143,7 @@ llmk_status llmk_caps_read(cl_device_id device, llmk_caps *caps)
     caps->clock_mhz = (uint32_t)read_u64(device, CL_DEVICE_MAX_CLOCK_FREQUENCY);
     size_t group = 0;
     clGetDeviceInfo(device, CL_DEVICE_MAX_WORK_GROUP_SIZE, sizeof group, &group, NULL);
-    caps->max_work_group = (uint32_t)group;
+    caps->max_work_group = caps->max_required_group = (uint32_t)group;
     /* AMD's compilers build kernels that require no size for work-groups of up to 256. */
     if (caps->vendor == LLMK_VENDOR_AMD && !llmk_is_cpu(caps) && group > AMD_MAX_WORK_GROUP)
         caps->max_work_group = AMD_MAX_WORK_GROUP;
@@ -151,6 +173,10 @@ llmk_status llmk_caps_read(cl_device_id device, llmk_caps *caps)
     clGetDeviceInfo(device, CL_DEVICE_EXTENSIONS, length, caps->extensions, NULL);
     caps->subgroup_sizes = read_subgroup_sizes(caps);
     caps->source_options = source_options_of(caps);
+    /* Intel's compiler for CPUs ends the process where B is not in its own layout. */
+    caps->cooperative_matrix = caps->spirv &&
+                               has_spirv_extension(caps, "SPV_KHR_cooperative_matrix") &&
+                               !(caps->vendor == LLMK_VENDOR_INTEL && llmk_is_cpu(caps));
     snprintf(caps->identity, sizeof caps->identity, "%s|%s|%s|%u", caps->platform_name,
              caps->device_name, caps->driver, llmk_version());
     return LLMK_OK;

@@ -427,6 +427,7 @@ static llmk_status ref_launch(llmk_launch *launch, const void *problem)
 }
 
 static const llmk_variant variants[] = {
+    LLMK_LINEAR_ROW("coopmat", coopmat),
     {"cpu", cpu_supports, cpu_launch},
     LLMK_LINEAR_ROW("nv-stream", nv_stream),
     LLMK_LINEAR_ROW("nv-dot", nv_dot),
@@ -435,6 +436,8 @@ static const llmk_variant variants[] = {
     LLMK_LINEAR_ROW("nv-packed", nv_packed),
     LLMK_LINEAR_ROW("nv-w8a8-wide", nv_w8a8_wide),
     LLMK_LINEAR_ROW("nv-w8a8", nv_w8a8),
+    LLMK_LINEAR_ROW("amd-w8a8-wide", amd_w8a8_wide),
+    LLMK_LINEAR_ROW("amd-w8a8", amd_w8a8),
     {"subgroup", subgroup_supports, subgroup_launch},
     {"gemv", gemv_supports, gemv_launch},
     LLMK_LINEAR_TILED_VARIANTS,

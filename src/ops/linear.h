@@ -88,10 +88,12 @@ bool llmk_linear_is_half(const linear_problem *p, llmk_reason *why);
 LLMK_LINEAR_DECLARE(nv90); /* linear_nv90.c */
 LLMK_LINEAR_DECLARE(nv_wide);
 LLMK_LINEAR_DECLARE(nv);
+LLMK_LINEAR_DECLARE(amd_wide);
 LLMK_LINEAR_DECLARE(amd);
 LLMK_LINEAR_DECLARE(emulated_nv);
 LLMK_LINEAR_DECLARE(emulated_nv_wide);
 LLMK_LINEAR_DECLARE(emulated_amd);
+LLMK_LINEAR_DECLARE(emulated_amd_wide);
 
 /* And for few rows of x (linear_stream.c). */
 LLMK_LINEAR_DECLARE(nv_stream);
@@ -113,29 +115,41 @@ LLMK_LINEAR_DECLARE(nv_w8a8_wide);
 LLMK_LINEAR_DECLARE(nv_w8a8);
 LLMK_LINEAR_DECLARE(emulated_nv_w8a8_wide);
 LLMK_LINEAR_DECLARE(emulated_nv_w8a8);
+LLMK_LINEAR_DECLARE(amd_w8a8_wide); /* linear_tiled.c */
+LLMK_LINEAR_DECLARE(amd_w8a8);
+LLMK_LINEAR_DECLARE(emulated_amd_w8a8);
 llmk_status llmk_linear_w8a8_ref_launch(llmk_launch *launch, const linear_problem *p);
 llmk_status llmk_linear_w8a8_portable_launch(llmk_launch *launch, const linear_problem *p);
 llmk_status llmk_linear_w8a8_self_test(llmk_trial *t, const linear_problem *like);
+/* x to the workspace; nv: in the order of mma.sync. */
+llmk_status llmk_linear_w8a8_quantise(llmk_launch *launch, const linear_problem *p, bool nv);
 /* That the weights are such as LLMK_LINEAR_W8A8 takes; the workspace it needs. */
 void llmk_linear_w8a8_check(llmk_checker *c, const llmk_weights *w);
 uint64_t llmk_linear_w8a8_bytes(uint64_t m, uint64_t k);
 /* The arguments in the order of W8A8_PARAMETERS. */
 void llmk_linear_w8a8_arguments(llmk_kernel *k, const linear_problem *p);
 
+/* And on SPIR-V's cooperative matrices (linear_coopmat.c). */
+LLMK_LINEAR_DECLARE(coopmat);
+LLMK_LINEAR_DECLARE(emulated_coopmat);
+
 #define LLMK_LINEAR_TILED_VARIANTS                                                                 \
     LLMK_LINEAR_ROW("nv90", nv90), LLMK_LINEAR_ROW("nv-wide", nv_wide), LLMK_LINEAR_ROW("nv", nv), \
-        LLMK_LINEAR_ROW("amd", amd)
+        LLMK_LINEAR_ROW("amd-wide", amd_wide), LLMK_LINEAR_ROW("amd", amd)
 
 /* For tests: never chosen, only forced. */
 #define LLMK_LINEAR_EMULATED_VARIANTS                                                              \
     LLMK_LINEAR_ROW("emulated-nv-wide", emulated_nv_wide),                                         \
         LLMK_LINEAR_ROW("emulated-nv", emulated_nv),                                               \
         LLMK_LINEAR_ROW("emulated-amd", emulated_amd),                                             \
+        LLMK_LINEAR_ROW("emulated-amd-wide", emulated_amd_wide),                                   \
+        LLMK_LINEAR_ROW("emulated-coopmat", emulated_coopmat),                                     \
         LLMK_LINEAR_ROW("emulated-nv-stream", emulated_nv_stream),                                 \
         LLMK_LINEAR_ROW("emulated-nv-dot", emulated_nv_dot),                                       \
         LLMK_LINEAR_ROW("emulated-nv-rows", emulated_nv_rows),                                     \
         LLMK_LINEAR_ROW("emulated-nv-packed", emulated_nv_packed),                                 \
         LLMK_LINEAR_ROW("emulated-nv-w8a8-wide", emulated_nv_w8a8_wide),                           \
-        LLMK_LINEAR_ROW("emulated-nv-w8a8", emulated_nv_w8a8)
+        LLMK_LINEAR_ROW("emulated-nv-w8a8", emulated_nv_w8a8),                                     \
+        LLMK_LINEAR_ROW("emulated-amd-w8a8", emulated_amd_w8a8)
 
 #endif

@@ -7,35 +7,75 @@
 
 #include <stdio.h>
 
-typedef struct config {
-    const char *name;    /* of the variant */
-    const char *defines; /* matrix unit and copies, then the tile */
-    uint32_t rows, columns, items, local_bytes;
-} config;
+/* Waves and fragments; at most 48 KiB of local memory on NVIDIA's, 64 on AMD's. */
+typedef struct tile {
+    const char *defines;
+    uint32_t rows, columns, waves, items, local_bytes;
+} tile;
 
-/* Waves and fragments; 48 KiB of local memory at most. A fragment is 16 x 16, a chunk 8 halves. */
-#define NV_UNIT "-DFRAGMENT_MMA -DASYNC_COPY_CP "
-#define NV_TILE                                                                                    \
-    "-DWAVES_M=2 -DWAVES_N=2 -DFRAGMENTS_M=4 -DFRAGMENTS_N=4 -DCHUNKS=4 -DSTAGES=3 -DPATCH=4"
-#define NV_WIDE_TILE                                                                               \
-    "-DWAVES_M=2 -DWAVES_N=4 -DFRAGMENTS_M=4 -DFRAGMENTS_N=4 -DCHUNKS=4 -DSTAGES=2 -DPATCH=4"
+/* A fragment is 16 x 16. */
+static const tile nv_tile = {
+    .defines =
+        "-DWAVES_M=2 -DWAVES_N=2 -DFRAGMENTS_M=4 -DFRAGMENTS_N=4 -DCHUNKS=4 -DSTAGES=3 -DPATCH=4",
+    .rows = 128,
+    .columns = 128,
+    .waves = 4,
+    .items = 128,
+    .local_bytes = 48 << 10};
+static const tile nv_wide_tile = {
+    .defines =
+        "-DWAVES_M=2 -DWAVES_N=4 -DFRAGMENTS_M=4 -DFRAGMENTS_N=4 -DCHUNKS=4 -DSTAGES=2 -DPATCH=4",
+    .rows = 128,
+    .columns = 256,
+    .waves = 8,
+    .items = 256,
+    .local_bytes = 48 << 10};
 /* A fragment is 32 x 32. */
-#define AMD_UNIT "-DFRAGMENT_MFMA=32 -DASYNC_COPY_HELD "
-#define AMD_TILE                                                                                   \
-    "-DWAVES_M=2 -DWAVES_N=2 -DFRAGMENTS_M=2 -DFRAGMENTS_N=2 -DCHUNKS=4 -DSTAGES=2 -DPATCH=1"
-/* The same tiles; the emulator's scratch is 4 KiB a wave. */
+static const tile amd_tile = {
+    .defines =
+        "-DWAVES_M=2 -DWAVES_N=2 -DFRAGMENTS_M=2 -DFRAGMENTS_N=2 -DCHUNKS=4 -DSTAGES=2 -DPATCH=1",
+    .rows = 128,
+    .columns = 128,
+    .waves = 4,
+    .items = 256,
+    .local_bytes = 32 << 10};
+static const tile amd_wide_tile = {
+    .defines =
+        "-DWAVES_M=4 -DWAVES_N=2 -DFRAGMENTS_M=2 -DFRAGMENTS_N=4 -DCHUNKS=4 -DSTAGES=2 -DPATCH=1",
+    .rows = 256,
+    .columns = 256,
+    .waves = 8,
+    .items = 512,
+    .local_bytes = 64 << 10};
+
+#define NV_UNIT           "-DFRAGMENT_MMA -DASYNC_COPY_CP "
+#define AMD_UNIT          "-DFRAGMENT_MFMA=32 -DASYNC_COPY_HELD "
 #define EMULATED_NV_UNIT  "-DFRAGMENT_MMA -DFRAGMENT_EMULATED "
 #define EMULATED_AMD_UNIT AMD_UNIT "-DFRAGMENT_EMULATED "
 
-static const config nv_wide = {"nv-wide", NV_UNIT NV_WIDE_TILE, 128, 256, 256, 48 << 10};
-static const config nv = {"nv", NV_UNIT NV_TILE, 128, 128, 128, 48 << 10};
-static const config amd = {"amd", AMD_UNIT AMD_TILE, 128, 128, 256, 32 << 10};
-static const config emulated_nv = {"emulated-nv", EMULATED_NV_UNIT NV_TILE, 128, 128,
-                                   128,           (48 + 18) << 10};
-static const config emulated_nv_wide = {
-    "emulated-nv-wide", EMULATED_NV_UNIT NV_WIDE_TILE, 128, 256, 256, (48 + 34) << 10};
-static const config emulated_amd = {"emulated-amd", EMULATED_AMD_UNIT AMD_TILE, 128, 128, 256,
-                                    (32 + 18) << 10};
+typedef struct config {
+    const char *name; /* of the variant */
+    const char *unit; /* and its copies */
+    const tile *tile;
+    bool codes; /* W8A8 */
+} config;
+
+static const config nv_wide = {"nv-wide", NV_UNIT, &nv_wide_tile, false};
+static const config nv = {"nv", NV_UNIT, &nv_tile, false};
+static const config amd_wide = {"amd-wide", AMD_UNIT, &amd_wide_tile, false};
+static const config amd = {"amd", AMD_UNIT, &amd_tile, false};
+static const config amd_w8a8_wide = {"amd-w8a8-wide", AMD_UNIT, &amd_wide_tile, true};
+static const config amd_w8a8 = {"amd-w8a8", AMD_UNIT, &amd_tile, true};
+static const config emulated_nv_wide = {"emulated-nv-wide", EMULATED_NV_UNIT, &nv_wide_tile, false};
+static const config emulated_nv = {"emulated-nv", EMULATED_NV_UNIT, &nv_tile, false};
+static const config emulated_amd_wide = {"emulated-amd-wide", EMULATED_AMD_UNIT, &amd_wide_tile,
+                                         false};
+static const config emulated_amd = {"emulated-amd", EMULATED_AMD_UNIT, &amd_tile, false};
+/* No wide one: its tile is emulated-amd-wide's, its type this one's. */
+static const config emulated_amd_w8a8 = {"emulated-amd-w8a8", EMULATED_AMD_UNIT, &amd_tile, true};
+
+/* The emulator's scratch: 4 KiB a wave, and room between. */
+#define EMULATOR_BYTES(waves) ((waves)*4096 + 2048)
 
 /* The kernel counts chunks within a tile of W in 32 bits. */
 #define MAX_K ((uint64_t)1 << 26)
@@ -54,17 +94,26 @@ bool llmk_linear_is_half(const linear_problem *p, llmk_reason *why)
     return true;
 }
 
-static bool fits(const llmk_context *ctx, const linear_problem *p, const config *c,
-                 llmk_reason *why)
+static bool is_code(const linear_problem *p, llmk_reason *why)
 {
-    if (!llmk_linear_is_half(p, why))
+    if (!p->w8a8)
+        return llmk_no(why, "for LLMK_LINEAR_W8A8 only");
+    return p->weights->layout == LLMK_LAYOUT_S8_PORTABLE ||
+           llmk_no(why, "does not read the layout %s", llmk_layout_name(p->weights->layout));
+}
+
+static bool fits(const llmk_context *ctx, const linear_problem *p, const config *c,
+                 uint32_t more_bytes, llmk_reason *why)
+{
+    if (c->codes ? !is_code(p, why) : !llmk_linear_is_half(p, why))
         return false;
     if (p->weights->k == 0 || p->weights->k > MAX_K)
         return llmk_no(why, "k is %llu: for 1 ... %llu", (unsigned long long)p->weights->k,
                        (unsigned long long)MAX_K);
-    if (ctx->caps.max_work_group < c->items || ctx->caps.local_bytes < c->local_bytes)
-        return llmk_no(why, "needs work-groups of %u and %u bytes of local memory", c->items,
-                       c->local_bytes);
+    const uint32_t bytes = c->tile->local_bytes + more_bytes;
+    if (ctx->caps.max_required_group < c->tile->items || ctx->caps.local_bytes < bytes)
+        return llmk_no(why, "needs work-groups of %u and %u bytes of local memory", c->tile->items,
+                       bytes);
     return true;
 }
 
@@ -77,56 +126,33 @@ static bool has_mma(llmk_context *ctx, llmk_reason *why)
     return true;
 }
 
-bool llmk_linear_nv_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
+static bool has_mfma(const llmk_context *ctx, const config *c, llmk_reason *why)
 {
-    return has_mma(ctx, why) && fits(ctx, problem, &nv, why);
+    const char *device = ctx->caps.device_name;
+    const bool is_942 = strncmp(device, "gfx942", 6) == 0,
+               is_90a = strncmp(device, "gfx90a", 6) == 0;
+    if (ctx->caps.vendor != LLMK_VENDOR_AMD || !(is_942 || (is_90a && !c->codes)))
+        return llmk_no(why, c->codes ? "for gfx942" : "for gfx90a and gfx942");
+    return true;
 }
 
 /* Wide tiles need half as much from the cache, but one of them fills a compute unit: only where
  * there are several for each. */
-bool llmk_linear_nv_wide_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
+static bool fills(const llmk_context *ctx, const linear_problem *p, const config *c,
+                  llmk_reason *why)
 {
-    const linear_problem *p = problem;
-    if (!has_mma(ctx, why) || !fits(ctx, p, &nv_wide, why))
-        return false;
-    const uint64_t tiles = (p->x.nrows + nv_wide.rows - 1) / nv_wide.rows *
-                           ((p->weights->n + nv_wide.columns - 1) / nv_wide.columns);
+    const uint64_t tiles = (p->x.nrows + c->tile->rows - 1) / c->tile->rows *
+                           ((p->weights->n + c->tile->columns - 1) / c->tile->columns);
     if (tiles < 4 * (uint64_t)ctx->caps.compute_units && !ctx->is_trial &&
-        !llmk_variant_is_forced(ctx, "linear", nv_wide.name))
+        !llmk_variant_is_forced(ctx, "linear", c->name))
         return llmk_no(why, "%llu tiles are too few for this device", (unsigned long long)tiles);
     return true;
 }
 
-bool llmk_linear_amd_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
+static bool is_emulated(const llmk_context *ctx, const config *c, llmk_reason *why)
 {
-    const char *device = ctx->caps.device_name;
-    if (ctx->caps.vendor != LLMK_VENDOR_AMD ||
-        (strncmp(device, "gfx942", 6) != 0 && strncmp(device, "gfx90a", 6) != 0))
-        return llmk_no(why, "for gfx90a and gfx942");
-    return fits(ctx, problem, &amd, why);
-}
-
-static bool emulated_supports(llmk_context *ctx, const void *problem, const config *c,
-                              llmk_reason *why)
-{
-    if (!ctx->is_trial && !llmk_variant_is_forced(ctx, "linear", c->name))
-        return llmk_no(why, "emulates a matrix unit: for tests, only where forced");
-    return fits(ctx, problem, c, why);
-}
-
-bool llmk_linear_emulated_nv_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
-{
-    return emulated_supports(ctx, problem, &emulated_nv, why);
-}
-
-bool llmk_linear_emulated_nv_wide_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
-{
-    return emulated_supports(ctx, problem, &emulated_nv_wide, why);
-}
-
-bool llmk_linear_emulated_amd_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
-{
-    return emulated_supports(ctx, problem, &emulated_amd, why);
+    return ctx->is_trial || llmk_variant_is_forced(ctx, "linear", c->name) ||
+           llmk_no(why, "emulates a matrix unit: for tests, only where forced");
 }
 
 /* ---- Launching ---- */
@@ -134,25 +160,44 @@ bool llmk_linear_emulated_amd_supports(llmk_context *ctx, const void *problem, l
 static llmk_status launch_tiled(llmk_launch *launch, const linear_problem *p, const config *c)
 {
     char defines[224];
-    llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype), " ", c->defines, NULL);
+    llmk_join(defines, sizeof defines, "-DX=", c->codes ? "s8" : llmk_dtype_name(p->x.dtype), " ",
+              c->unit, c->tile->defines, NULL);
     const linear_recipe r = {.file = "linear/linear_tiled.cl",
                              .defines = defines,
                              .kernel = "linear_tiled",
-                             .rows = c->rows,
-                             .columns = c->columns,
-                             .local = {c->items, 1, 1}};
+                             .rows = c->tile->rows,
+                             .columns = c->tile->columns,
+                             .local = {c->tile->items, 1, 1},
+                             .has_codes = c->codes};
+    if (c->codes)
+        LLMK_TRY(llmk_linear_w8a8_quantise(launch, p, false));
     return llmk_linear_run(launch, p, &r);
 }
 
-#define LAUNCH(id)                                                                                 \
+/* ---- The variants: which devices, and what else ---- */
+
+#define VARIANT(id, condition)                                                                     \
+    bool llmk_linear_##id##_supports(llmk_context *ctx, const void *problem, llmk_reason *why)     \
+    {                                                                                              \
+        return condition;                                                                          \
+    }                                                                                              \
     llmk_status llmk_linear_##id##_launch(llmk_launch *launch, const void *problem)                \
     {                                                                                              \
         return launch_tiled(launch, problem, &(id));                                               \
     }
+#define FITS(id)  fits(ctx, problem, &(id), 0, why)
+#define FILLS(id) FITS(id) && fills(ctx, problem, &(id), why)
+#define EMULATED(id)                                                                               \
+    is_emulated(ctx, &(id), why) && fits(ctx, problem, &(id), EMULATOR_BYTES((id).tile->waves), why)
 
-LAUNCH(nv_wide)
-LAUNCH(nv)
-LAUNCH(amd)
-LAUNCH(emulated_nv)
-LAUNCH(emulated_nv_wide)
-LAUNCH(emulated_amd)
+VARIANT(nv_wide, has_mma(ctx, why) && FILLS(nv_wide))
+VARIANT(nv, has_mma(ctx, why) && FITS(nv))
+VARIANT(amd_wide, has_mfma(ctx, &amd_wide, why) && FILLS(amd_wide))
+VARIANT(amd, has_mfma(ctx, &amd, why) && FITS(amd))
+VARIANT(amd_w8a8_wide, has_mfma(ctx, &amd_w8a8_wide, why) && FILLS(amd_w8a8_wide))
+VARIANT(amd_w8a8, has_mfma(ctx, &amd_w8a8, why) && FITS(amd_w8a8))
+VARIANT(emulated_nv_wide, EMULATED(emulated_nv_wide))
+VARIANT(emulated_nv, EMULATED(emulated_nv))
+VARIANT(emulated_amd_wide, EMULATED(emulated_amd_wide))
+VARIANT(emulated_amd, EMULATED(emulated_amd))
+VARIANT(emulated_amd_w8a8, EMULATED(emulated_amd_w8a8))

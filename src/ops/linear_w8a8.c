@@ -50,7 +50,7 @@ void llmk_linear_w8a8_arguments(llmk_kernel *k, const linear_problem *p)
 
 /* ---- Variants ---- */
 
-static llmk_status quantise(llmk_launch *launch, const linear_problem *p, bool nv)
+llmk_status llmk_linear_w8a8_quantise(llmk_launch *launch, const linear_problem *p, bool nv)
 {
     char defines[16];
     llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype), NULL);
@@ -91,7 +91,7 @@ llmk_status llmk_linear_w8a8_portable_launch(llmk_launch *launch, const linear_p
                              .columns = 2 * side,
                              .local = {side, side, 1},
                              .has_codes = true};
-    LLMK_TRY(quantise(launch, p, false));
+    LLMK_TRY(llmk_linear_w8a8_quantise(launch, p, false));
     return llmk_linear_run(launch, p, &r);
 }
 
@@ -186,7 +186,7 @@ static llmk_status launch_mma(llmk_launch *launch, const linear_problem *p, cons
                              .columns = c->columns,
                              .local = {c->items, 1, 1},
                              .has_codes = true};
-    LLMK_TRY(quantise(launch, p, true));
+    LLMK_TRY(llmk_linear_w8a8_quantise(launch, p, true));
     return llmk_linear_run(launch, p, &r);
 }
 

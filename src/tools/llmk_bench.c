@@ -290,7 +290,7 @@ static const char *kind_text(const case_field *field, char *text, size_t size)
 
 static int list_everything(const settings *set)
 {
-    llmk_variant_info infos[32];
+    llmk_variant_info infos[64];
     char text[256], dir[1200];
     puts("Operators: fields with their default values (* in a choice), then variants");
     for (const case_op *const *op = case_ops; *op; op++) {

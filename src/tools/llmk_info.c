@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define MAX_VARIANTS 16
+#define MAX_VARIANTS 64
 
 static const char usage[] =
     "usage: llmk-info [options] ['OP key=value ...' ...]\n"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_VARIANTS 32
+#define MAX_VARIANTS 64
 /* A broken operator fails everywhere: what is printed is enough to start with. */
 #define MAX_PRINTED 10
 

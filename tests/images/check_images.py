@@ -73,11 +73,16 @@ def version_of(path):
 def check_spirv(folder):
     found = images(folder, ".spv")
     for name, path in found:
-        environment = "opencl2.2" if version_of(path) <= "1.2" else "spv" + version_of(path)
+        version = version_of(path)
+        environment = "opencl2.2" if version <= "1.2" else "spv" + version
+        if "coopmat" in name and version < "1.3":
+            problem(name, f"is SPIR-V {version}; SPV_KHR_cooperative_matrix asks for 1.3")
         done = subprocess.run([tool("spirv-val"), "--target-env", environment, path],
                               capture_output=True, text=True)
         if done.returncode != 0:
             problem(name, done.stdout + done.stderr)
+        if "coopmat" in name and "OpCooperativeMatrixMulAddKHR" not in run(tool("spirv-dis"), path):
+            problem(name, "multiplies no cooperative matrices")
     print(f"{len(found)} modules, versions", *sorted({version_of(path) for _, path in found}))
     return found
 

@@ -12,7 +12,7 @@ configure() { # OPTION...
         cat "$work/log"
         exit 1
     }
-    grep -E ' (SPIR-V images|PTX images|Cubins|AMD images) ' "$work/log"
+    grep -E ' (SPIR-V images|Coop. matrix|PTX images|Cubins|AMD images) ' "$work/log"
 }
 expect() { # LINE STATUS
     grep -qF -- "$1" "$work/log" || {
@@ -21,8 +21,9 @@ expect() { # LINE STATUS
     }
 }
 
-configure -DLLMK_PTXAS= -DLLMK_LLD= -DLLMK_SPIRV_VAL= -DLLMK_CLANG_19=
+configure -DLLMK_PTXAS= -DLLMK_LLD= -DLLMK_SPIRV_VAL= -DLLMK_CLANG_19= -DLLMK_LLVM_SPIRV_19=
 expect "SPIR-V images off (not found: spirv-tools)"
+expect "Coop. matrix  off (not found: clang-19)"
 expect "PTX images    off (not found: clang-19)"
 expect "Cubins        off (not found: clang-19)"
 expect "AMD images    off (not found: clang-19)"
@@ -40,6 +41,7 @@ if "$work/build/llmk-info" --images | grep -E '^(spirv|ptx|cubin|gfx942)'; then
 fi
 
 configure -ULLMK_CLANG_19 -ULLMK_SPIRV_VAL
+expect "Coop. matrix  off (not found: llvm-spirv-19, of Debian 13)"
 expect "Cubins        off (not found: ptxas"
 expect "AMD images    off (not found: lld-19)"
 configure -DLLMK_IMAGES=

@@ -12,6 +12,9 @@
 static int places[2];
 static cl_uint broken;
 static bool nothing_works;
+/* What every device answers to cl_khr_spirv_queries; NULL: what it is. */
+static const char *const *spirv_extensions;
+static size_t spirv_extension_count;
 
 static cl_device_id broken_device(cl_uint i)
 {
@@ -35,6 +38,22 @@ cl_int __wrap_clGetDeviceIDs(cl_platform_id platform, cl_device_type type, cl_ui
     return err;
 }
 
+#ifndef CL_DEVICE_IL_VERSION
+#define CL_DEVICE_IL_VERSION 0x105B
+#endif
+#define CL_DEVICE_SPIRV_EXTENSIONS 0x12BA
+
+static cl_int answer(const void *from, size_t bytes, size_t size, void *value, size_t *size_out)
+{
+    if (size_out)
+        *size_out = bytes;
+    if (value && size < bytes)
+        return CL_INVALID_VALUE;
+    if (value)
+        memcpy(value, from, bytes);
+    return CL_SUCCESS;
+}
+
 cl_int __real_clGetDeviceInfo(cl_device_id device, cl_device_info what, size_t size, void *value,
                               size_t *size_out);
 cl_int __wrap_clGetDeviceInfo(cl_device_id device, cl_device_info what, size_t size, void *value,
@@ -44,6 +63,13 @@ cl_int __wrap_clGetDeviceInfo(cl_device_id device, cl_device_info what, size_t s
 {
     if (nothing_works || device == broken_device(0) || device == broken_device(1))
         return CL_INVALID_DEVICE;
+    if (spirv_extensions && what == CL_DEVICE_EXTENSIONS)
+        return answer("cl_khr_spirv_queries", sizeof "cl_khr_spirv_queries", size, value, size_out);
+    if (spirv_extensions && what == CL_DEVICE_IL_VERSION)
+        return answer("SPIR-V_1.2", sizeof "SPIR-V_1.2", size, value, size_out);
+    if (spirv_extensions && what == CL_DEVICE_SPIRV_EXTENSIONS)
+        return answer(spirv_extensions, spirv_extension_count * sizeof *spirv_extensions, size,
+                      value, size_out);
     return __real_clGetDeviceInfo(device, what, size, value, size_out);
 }
 
@@ -121,12 +147,41 @@ static void test_nothing_works(void **state)
     assert_true(count >= 1);
 }
 
+static bool says_coopmat(const char *const *names, size_t count)
+{
+    llmk_device_info infos[MOST];
+    llmk_caps caps;
+    assert_true(list(infos) >= 1);
+    spirv_extensions = names;
+    spirv_extension_count = count;
+    assert_int_equal(llmk_caps_read(infos[0].device_id, &caps), LLMK_OK);
+    spirv_extensions = NULL;
+    const bool found = caps.cooperative_matrix;
+    llmk_caps_release(&caps);
+    return found;
+}
+
+static void test_spirv_extensions(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"SPV_KHR_expect_assume", "SPV_KHR_cooperative_matrix",
+                                        "SPV_KHR_linkonce_odr"};
+    static const char *const others[] = {"SPV_KHR_cooperative_matrix_not", NULL};
+    assert_false(says_coopmat(NULL, 0));
+    assert_false(says_coopmat(names, 0));
+    assert_false(says_coopmat(names, 1));
+    assert_true(says_coopmat(names, 2));
+    assert_true(says_coopmat(names, 3));
+    assert_false(says_coopmat(others, 2));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_left_out),
         cmocka_unit_test(test_said),
         cmocka_unit_test(test_nothing_works),
+        cmocka_unit_test(test_spirv_extensions),
     };
     unsetenv("LLMK_DEVICE");
     unsetenv("LLMK_LOG");

@@ -168,6 +168,8 @@ static void test_variant_and_image(void **state)
         {CALL, {"LLMK_IMAGE=garbage"}, LLMK_INVALID_ARGUMENT, "LLMK_IMAGE is \"garbage\"", ""},
         {CALL, {"LLMK_SUBGROUP=32"}, LLMK_OK, "LLMK_OK", ""},
         {CALL, {"LLMK_SUBGROUP="}, LLMK_OK, "LLMK_OK", ""},
+        {CALL, {"LLMK_COOPMAT=on"}, LLMK_OK, "LLMK_OK", ""},
+        {CALL, {"LLMK_COOPMAT=1"}, LLMK_INVALID_ARGUMENT, "LLMK_COOPMAT is \"1\"", ""},
         {CALL, {"LLMK_SUBGROUP=33"}, LLMK_INVALID_ARGUMENT, "LLMK_SUBGROUP is \"33\"", ""},
     };
     run_cases(cases, LLMK_COUNT(cases));

@@ -213,9 +213,11 @@ static llmk_context *context_of(const pretence *device)
     ctx->caps.type = device->type;
     /* As src/core/device.c has it. */
     ctx->caps.max_work_group = device->vendor == LLMK_VENDOR_AMD ? 256 : 1024;
+    ctx->caps.max_required_group = 1024;
     ctx->caps.compute_units = 1; /* small cases have few work-groups for it, or many */
     ctx->caps.compute_capability = device->compute_capability;
     ctx->caps.subgroup_sizes = device->subgroup_sizes;
+    ctx->caps.cooperative_matrix = device->vendor != LLMK_VENDOR_NVIDIA;
     ctx->forced_subgroup = device->forced_subgroup;
     if (device->name[0])
         snprintf(ctx->caps.device_name, sizeof ctx->caps.device_name, "%s", device->name);

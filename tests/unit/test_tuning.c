@@ -45,7 +45,7 @@ static void write_file(const void *bytes, size_t size)
 /* "cpu@2x4": what a call would use. */
 static void find_choice(llmk_context *ctx, const char *text, char *choice, size_t size)
 {
-    llmk_variant_info infos[32];
+    llmk_variant_info infos[64];
     char error[512];
     size_t count = 0;
     case_line line;
@@ -416,7 +416,7 @@ static size_t check_config(llmk_context *ctx, const llmk_operator *op, const llm
                            case_run *run, const char *line)
 {
     char forced[128];
-    llmk_variant_info infos[32];
+    llmk_variant_info infos[64];
     size_t count = 0;
     snprintf(forced, sizeof forced, "%s:%s@%s", op->name, config->variant, config->name);
     assert_int_equal(llmk_context_force(ctx, forced), LLMK_OK);

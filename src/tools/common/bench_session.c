@@ -124,7 +124,7 @@ static case_run *prepare(bench_session *s, const case_line *line, bench_row *row
 /* The variant that a run's calls use; "" where there is none. */
 static void find_variant(case_run *run, char *variant, size_t size)
 {
-    llmk_variant_info infos[32];
+    llmk_variant_info infos[64];
     size_t count = 0;
     variant[0] = '\0';
     if (llmk_explain(case_context(run), case_run_line(run)->op->op, case_run_args(run, 0), infos,

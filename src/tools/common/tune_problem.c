@@ -21,7 +21,7 @@ bool tune_problem_of(case_run *run, tune_problem *p, char *error, size_t error_s
 {
     llmk_context *ctx = case_context(run);
     const llmk_operator *op = llmk_operator_get(case_run_line(run)->op->op);
-    llmk_variant_info infos[32];
+    llmk_variant_info infos[64];
     problem_buffer problem;
     llmk_reason why;
     size_t count = 0;

@@ -132,7 +132,7 @@ static bool use(worker *w, const char *candidate)
 /* Whether they do: where its self-test fails, the library goes on without it. */
 static bool is_used(const worker *w, const char *candidate, char *why, size_t size)
 {
-    llmk_variant_info infos[32];
+    llmk_variant_info infos[64];
     size_t count = 0;
     const size_t length = strcspn(candidate, "@");
     if (llmk_explain(w->ctx, case_run_line(w->run)->op->op, case_run_args(w->run, 0), infos, 32,
