@@ -111,9 +111,9 @@ static inline void copy_tiles(const linear_t a, stages_t s, uint whole, uint cut
         nv90_barrier_arrive(s.full + last * 8);
 }
 
-// The same by one item, in boxes. map: of x, then of W.
+// The same in boxes, of x by one item and of W by another. map: its own.
 static inline void box_tiles(const linear_t a, stages_t s, uint whole, uint cut, uint tiles,
-                             ulong map)
+                             ulong map, bool is_x)
 {
     for (uint index = (uint)get_group_id(0); index < tiles; index += (uint)get_num_groups(0)) {
         const tile_t tile = tile_at(a, index, whole, cut);
@@ -122,11 +122,11 @@ static inline void box_tiles(const linear_t a, stages_t s, uint whole, uint cut,
         for (uint k = 0; k < a.k; k += TILE_K) {
             const uint to = s.tiles + s.slot * STAGE, full = s.full + s.slot * 8;
             nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
-            nv90_barrier_expect(full, X_BYTES + tile.width * NV90_ROW);
-            nv90_box_rows(to, map, k, tile.row, full);
-            for (uint i = 0; i < tile.width; i += 64)
-                nv90_box_columns(to + X_BYTES + i * NV90_ROW, map + NV90_MAP_BYTES, k,
-                                 (tile.column + i) / 32, full);
+            nv90_barrier_expect(full, is_x ? X_BYTES : tile.width * NV90_ROW);
+            if (is_x)
+                nv90_box_rows(to, map, k, tile.row, full);
+            for (uint i = 0; !is_x && i < tile.width; i += 64)
+                nv90_box_columns(to + X_BYTES + i * NV90_ROW, map, k, (tile.column + i) / 32, full);
             next_stage(&s);
         }
     }
@@ -172,15 +172,17 @@ void linear_wgmma(LINEAR_PARAMETERS, const uint cut)
     const bool boxes = x_access == X_ALIGNED && x_rows.n1 * x_rows.n2 <= 1 && x_rows.s0 > 0 &&
                        x_rows.s0 % 8 == 0 && n % 32 == 0;
     if (item < STAGES) {
-        nv90_barrier_init(s.full + item * 8, boxes ? 1 : 128); // items that copy
+        nv90_barrier_init(s.full + item * 8, boxes ? 2 : 128); // items that copy
         nv90_barrier_init(s.free + item * 8, 8);               // warps that multiply
     }
-    if (boxes && item == 256) {
-        slot = nv90_take_slot();
+    // What has to be ready before the first box takes microseconds: side by side.
+    if (boxes && item == X_ITEM)
         nv90_map_rows(map, (global const ushort *)x + x_rows.offset, k, (uint)m, x_rows.s0 * 2,
                       TILE_M);
+    else if (boxes && item == W_ITEM)
         nv90_map_columns(map + NV90_MAP_BYTES, data, k, n / 32, pitch, 2);
-    }
+    else if (boxes && item == SLOT_ITEM)
+        slot = nv90_take_slot();
     barrier(CLK_LOCAL_MEM_FENCE);
 
     const uint all = ((uint)m + TILE_M - 1) / TILE_M * ((n + TILE_N - 1) / TILE_N);
@@ -193,16 +195,18 @@ void linear_wgmma(LINEAR_PARAMETERS, const uint cut)
         nv90_registers_down(72);
         if (!boxes) {
             copy_tiles(a, s, whole, cut, count);
-        } else if (item < 256 + 32) {
-            const ulong published = nv90_map_of(slot, 0);
-            nv90_map_publish(published, map);
-            nv90_map_publish(published + NV90_MAP_BYTES, map + NV90_MAP_BYTES);
-            if (item == 256)
-                box_tiles(a, s, whole, cut, count, published);
+        } else if (item < SLOT_ITEM) {
+            const uint of_w = item < W_ITEM ? 0 : NV90_MAP_BYTES;
+            const ulong published = nv90_map_of(slot, 0) + of_w;
+            nv90_map_publish(published, map + of_w);
+            if (item == X_ITEM)
+                box_tiles(a, s, whole, cut, count, published, true);
+            else if (item == W_ITEM)
+                box_tiles(a, s, whole, cut, count, published, false);
         }
     }
     // All boxes have arrived.
     barrier(CLK_LOCAL_MEM_FENCE);
-    if (boxes && item == 256)
+    if (boxes && item == SLOT_ITEM)
         nv90_give_slot(slot);
 }

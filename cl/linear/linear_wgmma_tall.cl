@@ -37,9 +37,7 @@ LINEAR_INLINE uint tiles_of(plan_t p) { return p.rows * (p.wide + p.narrow); }
 LINEAR_INLINE bool is_narrow(plan_t p, uint index) { return index >= p.rows * p.wide; }
 
 // Bands of BAND rows of tiles, column by column: those that are computed at one time share x and W.
-#ifndef BAND
-#define BAND 8
-#endif
+#define BAND 16
 LINEAR_INLINE tile_t tile_at(plan_t p, uint index)
 {
     const bool narrow = is_narrow(p, index);
@@ -51,30 +49,47 @@ LINEAR_INLINE tile_t tile_at(plan_t p, uint index)
                     (narrow ? p.wide * p.width : 0) + within / height * width, width};
 }
 
-// ---- The item that copies
+// ---- The items that copy: one x, the other W
 
 // told: the tile of each stage, written with a tile's first one, so that those who multiply need not
-// keep what it takes to find it. A tile of no width is the end. map: of x, then of W in either width.
-LINEAR_INLINE void box_tiles(plan_t p, uint k_end, stages_t s, local tile_t *told, ulong map)
+// keep what it takes to find it. A tile of no width is the end.
+LINEAR_INLINE void bring_x(plan_t p, uint k_end, stages_t s, local tile_t *told, ulong map)
 {
     const uint count = tiles_of(p);
     for (uint index = (uint)get_group_id(0); index < count; index += (uint)get_num_groups(0)) {
         const tile_t tile = tile_at(p, index);
-        const ulong w = map + (is_narrow(p, index) ? 2 : 1) * NV90_MAP_BYTES;
         for (uint k = 0; k < k_end; k += TILE_K) {
             const uint to = s.tiles + s.slot * STAGE, full = s.full + s.slot * 8;
             nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
             if (k == 0)
                 told[s.slot] = tile;
-            nv90_barrier_expect(full, X_BYTES + tile.width * NV90_ROW);
+            nv90_barrier_expect(full, X_BYTES);
             nv90_box_rows(to, map, k, tile.row, full);
-            nv90_box_columns(to + X_BYTES, w, k, tile.column / UNIT, full);
             nv90_box_rows(to + X_BYTES / 2, map, k, tile.row + TEAM, full);
             next_stage(&s);
         }
     }
     nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
     told[s.slot].width = 0;
+    nv90_barrier_arrive(s.full + s.slot * 8);
+}
+
+// maps: of the wide, then of the narrow tiles.
+LINEAR_INLINE void bring_w(plan_t p, uint k_end, stages_t s, ulong maps)
+{
+    const uint count = tiles_of(p);
+    for (uint index = (uint)get_group_id(0); index < count; index += (uint)get_num_groups(0)) {
+        const tile_t tile = tile_at(p, index);
+        const ulong map = maps + (is_narrow(p, index) ? NV90_MAP_BYTES : 0);
+        for (uint k = 0; k < k_end; k += TILE_K) {
+            const uint to = s.tiles + s.slot * STAGE, full = s.full + s.slot * 8;
+            nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
+            nv90_barrier_expect(full, tile.width * NV90_ROW);
+            nv90_box_columns(to + X_BYTES, map, k, tile.column / UNIT, full);
+            next_stage(&s);
+        }
+    }
+    nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
     nv90_barrier_arrive(s.full + s.slot * 8);
 }
 
@@ -139,21 +154,22 @@ void linear_wgmma_tall(LINEAR_PARAMETERS, const uint columns)
     local tile_t told[STAGES];
     local uint slot;
     const linear_t a = LINEAR_ARGUMENTS;
-    const uint item = (uint)get_local_id(0);
+    const uint item = (uint)get_local_id(0), lane = item % 32;
     const uint full = (uint)(size_t)barriers, map = (uint)(size_t)maps;
     const stages_t s = {(uint)(size_t)tiles, full, full + STAGES * 8, 0, 0};
     if (item < STAGES) {
-        nv90_barrier_init(s.full + item * 8, 1);
+        nv90_barrier_init(s.full + item * 8, 2); // items that copy
         nv90_barrier_init(s.free + item * 8, 8); // warps that multiply
     }
-    if (item == 256) {
-        slot = nv90_take_slot();
+    // What has to be ready before the first box takes microseconds: side by side.
+    if (item == X_ITEM)
         nv90_map_rows(map, (global const ushort *)x + x_rows.offset, k, (uint)m, x_rows.s0 * 2,
                       TEAM);
-        for (uint i = 1; i < 3; i++)
-            nv90_map_columns(map + i * NV90_MAP_BYTES, data, k, n / UNIT, pitch,
-                             max(columns % 8 - (i - 1), 1u));
-    }
+    else if (item - lane == W_ITEM && lane < 2)
+        nv90_map_columns(map + (1 + lane) * NV90_MAP_BYTES, data, k, n / UNIT, pitch,
+                         max(columns % 8 - lane, 1u));
+    else if (item == SLOT_ITEM)
+        slot = nv90_take_slot();
     barrier(CLK_LOCAL_MEM_FENCE);
 
     if (item < 256) {
@@ -161,16 +177,22 @@ void linear_wgmma_tall(LINEAR_PARAMETERS, const uint columns)
         multiply_tiles(a, s, told);
     } else {
         nv90_registers_down(24);
-        if (item < 256 + 32) {
-            const ulong published = nv90_map_of(slot, 0);
-            for (uint i = 0; i < 3; i++)
-                nv90_map_publish(published + i * NV90_MAP_BYTES, map + i * NV90_MAP_BYTES);
-            if (item == 256)
-                box_tiles(plan_of((uint)m, n, columns / 8, columns % 8), k, s, told, published);
+        const plan_t p = plan_of((uint)m, n, columns / 8, columns % 8);
+        const ulong published = nv90_map_of(slot, 0);
+        if (item - lane == X_ITEM) {
+            nv90_map_publish(published, map);
+            if (lane == 0)
+                bring_x(p, k, s, told, published);
+        } else if (item - lane == W_ITEM) {
+            nv90_map_publish(published + NV90_MAP_BYTES, map + NV90_MAP_BYTES);
+            if (p.narrow)
+                nv90_map_publish(published + 2 * NV90_MAP_BYTES, map + 2 * NV90_MAP_BYTES);
+            if (lane == 0)
+                bring_w(p, k, s, published + NV90_MAP_BYTES);
         }
     }
     // All boxes have arrived.
     barrier(CLK_LOCAL_MEM_FENCE);
-    if (item == 256)
+    if (item == SLOT_ITEM)
         nv90_give_slot(slot);
 }

@@ -127,6 +127,10 @@ static const case_entry entries[] = {
     {"m=70 n=64 k=136 xgap=8 ygap=1 residual=f32 rgap=3", CASE_QUICK},
     {"m=500 n=2528 k=88 ygap=8 y=f32", CASE_QUICK},
     {"m=129 n=16992 k=24", CASE_QUICK},
+    /* And of 256 x up to 192 x 64. */
+    {"m=1000 n=4128 k=40 bias=f32 residual=f16", CASE_QUICK},
+    {"m=700 n=4096 k=72 x=bf16 w=bf16 residual=f32 y=f32", CASE_QUICK},
+    {"m=300 n=13216 k=8 bias=bf16 ygap=8 y=bf16", CASE_QUICK},
 
     /* Four bits as checkpoints pack them. */
     {"n=48 k=192 w=w4 group=128", CASE_QUICK},
