@@ -1,7 +1,7 @@
 /*
- * linear_nv90.c - the linear layer on wgmma: cl/linear/linear_wgmma.cl and linear_wgmma_tall.cl, and
- * for weights of 4 and 8 bits linear_wgmma_packed.cl, on NVIDIA GPUs of compute capability 9.0 and
- * from their images, since no driver assembles wgmma from source.
+ * linear_nv90.c - the linear layer on wgmma: cl/linear/linear_wgmma.cl and linear_wgmma_tall.cl,
+ * and for weights of 4 and 8 bits linear_wgmma_packed.cl, on NVIDIA GPUs of compute capability 9.0
+ * and from their images, since no driver assembles wgmma from source.
  */
 #include "core/image.h"
 #include "ops/linear.h"
@@ -110,8 +110,8 @@ bool llmk_linear_nv90_supports(llmk_context *ctx, const void *problem, llmk_reas
     return has_images(ctx, why);
 }
 
-/* How a segment is computed, and how long that takes by estimate: stages of K at so many nanoseconds
- * each, and the end of a tile, as measured on an H200. */
+/* How a segment is computed, and how long that takes by estimate: stages of K at so many
+ * nanoseconds each, and the end of a tile, as measured on an H200. */
 typedef struct plan {
     bool is_tall;
     uint32_t last; /* the kernel's last argument */
@@ -148,8 +148,8 @@ static plan plan_cut(uint64_t m, uint64_t n, uint64_t k, uint32_t units, uint32_
     return best;
 }
 
-/* Tiles of 256 x up to 192: `columns` columns of them, of two widths that differ by 32. A work-group
- * that begins with the first tile has most of the wide ones. */
+/* Tiles of 256 x up to 192: `columns` columns of them, of two widths that differ by 32. A
+ * work-group that begins with the first tile has most of the wide ones. */
 #define TALL_M     256
 #define TALL_UNITS 6 /* of 32 columns, at most */
 
@@ -199,10 +199,10 @@ static plan plan_of(const llmk_launch *launch, const linear_problem *p, uint64_t
     const uint32_t units = launch->ctx->caps.compute_units;
     const uint64_t m = p->x.nrows, k = p->weights->k;
     const bool can = llmk_linear_nv90_is_even(p);
+    if (launch->ctx->is_trial && can && m > TALL_M)
+        return plan_columns(m, n, k, units, (n / 32 + TALL_UNITS - 1) / TALL_UNITS);
     if (launch->ctx->is_trial)
-        return can && m > TILE_M
-                   ? plan_columns(m, n, k, units, (n / 32 + TALL_UNITS - 1) / TALL_UNITS)
-                   : plan_cut(m, n, k, units, m < MIN_ROWS ? 4 : p->x.align < 16 ? 2 : 1);
+        return plan_cut(m, n, k, units, m < MIN_ROWS ? 4 : p->x.align < 16 ? 2 : 1);
     if (launch->config && launch->config->value[0] > 0)
         return plan_cut(m, n, k, units, launch->config->value[0]);
     const plan cut = plan_cut(m, n, k, units, 0);
