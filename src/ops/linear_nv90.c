@@ -209,7 +209,8 @@ static plan plan_of(const llmk_launch *launch, const linear_problem *p, uint64_t
     if (!can)
         return cut;
     const plan tall = plan_tall(m, n, k, units);
-    return launch->config || tall.time < cut.time ? tall : cut;
+    /* Two hundredths are less than the estimate is worth. */
+    return launch->config || tall.time + tall.time / 50 < cut.time ? tall : cut;
 }
 
 llmk_status llmk_linear_nv90_launch(llmk_launch *launch, const void *problem)
@@ -218,16 +219,17 @@ llmk_status llmk_linear_nv90_launch(llmk_launch *launch, const void *problem)
     const uint32_t units = launch->ctx->caps.compute_units;
     for (size_t i = 0; i < p->weights->segment_count; i++) {
         const llmk_segment *segment = &p->weights->segments[i];
-        const plan plan = plan_of(launch, p, segment->rows);
-        const linear_recipe r = {.file = plan.is_tall ? TALL_NAME : FILE_NAME,
+        const plan chosen = plan_of(launch, p, segment->rows);
+        const bool tall = chosen.is_tall;
+        const linear_recipe r = {.file = tall ? TALL_NAME : FILE_NAME,
                                  .defines = p->x.dtype == LLMK_F16 ? "-DX=f16" : "-DX=bf16",
-                                 .kernel = plan.is_tall ? "linear_wgmma_tall" : "linear_wgmma",
-                                 .rows = plan.is_tall ? TALL_M : TILE_M,
-                                 .columns = plan.is_tall ? TALL_UNITS * 32 : TILE_N,
+                                 .kernel = tall ? "linear_wgmma_tall" : "linear_wgmma",
+                                 .rows = tall ? TALL_M : TILE_M,
+                                 .columns = tall ? TALL_UNITS * 32 : TILE_N,
                                  .local = {ITEMS, 1, 1},
-                                 .groups = plan.tiles < units ? (uint32_t)plan.tiles : units,
+                                 .groups = chosen.tiles < units ? (uint32_t)chosen.tiles : units,
                                  .has_last = true,
-                                 .last = plan.last};
+                                 .last = chosen.last};
         LLMK_TRY(llmk_linear_run_segment(launch, p, &r, segment));
     }
     return LLMK_OK;
