@@ -8,6 +8,7 @@ import torch
 
 LEAST_BATCHES = 12
 MOST_CALLS = 2000  # in a graph
+WARM_UP_US = 5e4  # as llmk-bench: under load clocks rise, and fall again where power is the limit
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -79,9 +80,9 @@ class Prepared:
             self.position = (self.position + 1) % len(self.sets)
 
     def measure(self, seconds):
-        for _ in range(2):
-            self._batch()
-        torch.cuda.synchronize()
+        warm = 0.0
+        while warm < WARM_UP_US:
+            warm += _elapsed_us(self._batch)
         times, total = [], 0.0
         while len(times) < 400 and (len(times) < LEAST_BATCHES or total < seconds * 1e6):
             took = _elapsed_us(self._batch)

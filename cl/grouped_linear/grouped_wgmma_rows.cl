@@ -177,23 +177,6 @@ LINEAR_INLINE void store_zeros(const end_t e, const share_t s)
 
 // ---- The warpgroups that multiply
 
-#define MULTIPLY_PAIR(width)                                                                       \
-    LINEAR_INLINE void multiply_pair_##width(float *sums, stages_t *s, uint k, uint w_at)          \
-    {                                                                                              \
-        uint last = 0;                                                                             \
-        for (uint at = 0; at < k; at += TILE_K) {                                                  \
-            const uint stage = s->tiles + s->slot * STAGE;                                         \
-            nv90_barrier_wait(s->full + s->slot * 8, s->phase);                                    \
-            nv90_multiply_pair_##width(sums, nv90_descriptor(stage + w_at),                        \
-                                       nv90_descriptor(stage));                                    \
-            if (at > 0)                                                                            \
-                free_stage(s, last);                                                               \
-            last = s->slot;                                                                        \
-            next_stage(s);                                                                         \
-        }                                                                                          \
-        nv90_end_pair_##width(sums);                                                               \
-        free_stage(s, last);                                                                       \
-    }
 MULTIPLY_PAIR(32)
 MULTIPLY_PAIR(64)
 MULTIPLY_PAIR(96)
@@ -222,15 +205,15 @@ LINEAR_INLINE void multiply_parts(const grouped_t g, const end_t e, stages_t s, 
         for (uint i = 0; i < NV90_PAIR_SUMS; i++)
             sums[i] = 0.0f;
         if (p.rows > 128)
-            multiply_pair_160(sums, &s, g.k, w_at);
+            multiply_pair_160(sums, &s, g.k, w_at, 0);
         else if (p.rows > 96)
-            multiply_pair_128(sums, &s, g.k, w_at);
+            multiply_pair_128(sums, &s, g.k, w_at, 0);
         else if (p.rows > 64)
-            multiply_pair_96(sums, &s, g.k, w_at);
+            multiply_pair_96(sums, &s, g.k, w_at, 0);
         else if (p.rows > 32)
-            multiply_pair_64(sums, &s, g.k, w_at);
+            multiply_pair_64(sums, &s, g.k, w_at, 0);
         else
-            multiply_pair_32(sums, &s, g.k, w_at);
+            multiply_pair_32(sums, &s, g.k, w_at, 0);
         if (get_local_id(0) % 32 == 0)
             free_part(&t);
         next_told(&t);

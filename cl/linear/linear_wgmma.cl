@@ -13,15 +13,12 @@
 #include "linear/linear_common.clh"
 #include "linear/linear_rows.clh"
 #include "linear/linear_wgmma.clh"
+#include "linear/linear_wgmma_end.clh"
 
 #define X_COPIES (TILE_M * 8 / 128) // of an item
 #define W_COPIES (TILE_N * 8 / 128)
 
 // ---- The tiles of y
-
-typedef struct {
-    uint row, column, width;
-} tile_t;
 
 // Tile `index` of those of TILE_N columns until `whole`, of TILE_N / cut after that. Bands of BAND
 // rows of tiles, column by column: those that are computed at one time share x and W in the cache.
@@ -114,9 +111,9 @@ static inline void copy_tiles(const linear_t a, stages_t s, uint whole, uint cut
         nv90_barrier_arrive(s.full + last * 8);
 }
 
-// The same by one item, in boxes. map: of x, then of W.
+// The same in boxes, of x by one item and of W by another. map: its own.
 static inline void box_tiles(const linear_t a, stages_t s, uint whole, uint cut, uint tiles,
-                             ulong map)
+                             ulong map, bool is_x)
 {
     for (uint index = (uint)get_group_id(0); index < tiles; index += (uint)get_num_groups(0)) {
         const tile_t tile = tile_at(a, index, whole, cut);
@@ -125,113 +122,17 @@ static inline void box_tiles(const linear_t a, stages_t s, uint whole, uint cut,
         for (uint k = 0; k < a.k; k += TILE_K) {
             const uint to = s.tiles + s.slot * STAGE, full = s.full + s.slot * 8;
             nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
-            nv90_barrier_expect(full, X_BYTES + tile.width * NV90_ROW);
-            nv90_box_rows(to, map, k, tile.row, full);
-            for (uint i = 0; i < tile.width; i += 64)
-                nv90_box_columns(to + X_BYTES + i * NV90_ROW, map + NV90_MAP_BYTES, k,
-                                 (tile.column + i) / 32, full);
+            nv90_barrier_expect(full, is_x ? X_BYTES : tile.width * NV90_ROW);
+            if (is_x)
+                nv90_box_rows(to, map, k, tile.row, full);
+            for (uint i = 0; !is_x && i < tile.width; i += 64)
+                nv90_box_columns(to + X_BYTES + i * NV90_ROW, map, k, (tile.column + i) / 32, full);
             next_stage(&s);
         }
     }
 }
 
 // ---- The warpgroups that multiply
-
-// What a lane has of a tile: eight neighbouring columns of each 32, of two rows.
-typedef struct {
-    uint row, column; // the first; the other row is 8 further
-    uint width;       // of the tile from `column` on, within the matrix
-    bool in[2];       // whether the rows are
-} share_t;
-
-static inline share_t share_of(const linear_t a, tile_t tile, uint item)
-{
-    const uint row = tile.row + item / 32 * 16 + item % 32 / 4, at = item % 4 * 8;
-    const uint width = min(tile.width, a.n - tile.column);
-    return (share_t){row, tile.column + at, width - min(at, width), {row < a.m, row + 8 < a.m}};
-}
-
-// The sums lie in registers, which must be named by constants. Number f of 16: of the first row where
-// f is even, of the second where it is odd.
-#define EACH_EIGHT(f, share)                                                                       \
-    UNROLL                                                                                         \
-    for (uint f = 0; f < TILE_N / 16; f++)                                                         \
-        if (f / 2 * 32 < (share).width && (share).in[f % 2])
-
-// Elements of a vector or of two rows, which begin at `at`.
-static inline void add_vectors(float *sums, share_t s, global const void *p, uint type,
-                               const ulong at[2])
-{
-    if (type == DT_F32) {
-        EACH_EIGHT(f, s)
-            add_eight(sums, f, f32_load8((global const float *)p, at[f % 2] + f / 2 * 32));
-    } else if (type == DT_F16) {
-        EACH_EIGHT(f, s)
-            add_eight(sums, f, f16_load8((global const ushort *)p, at[f % 2] + f / 2 * 32));
-    } else {
-        EACH_EIGHT(f, s)
-            add_eight(sums, f, bf16_load8((global const ushort *)p, at[f % 2] + f / 2 * 32));
-    }
-}
-static inline void store_vectors(const float *sums, share_t s, global void *p, uint type,
-                                 const ulong at[2])
-{
-    if (type == DT_F32) {
-        EACH_EIGHT(f, s)
-            f32_store8((global float *)p, at[f % 2] + f / 2 * 32, eight_of(sums, f));
-    } else if (type == DT_F16) {
-        EACH_EIGHT(f, s)
-            *(global uint4 *)((global ushort *)p + at[f % 2] + f / 2 * 32) =
-                f16_pack8(eight_of(sums, f));
-    } else {
-        EACH_EIGHT(f, s)
-            *(global uint4 *)((global ushort *)p + at[f % 2] + f / 2 * 32) =
-                bf16_pack8(eight_of(sums, f));
-    }
-}
-
-// Single elements, from one place of code for all sums.
-static inline void store_elements(const linear_t a, const float *sums, share_t s)
-{
-    _Pragma("unroll 1")
-    for (uint pass = 0; pass < TILE_N / 16; pass++) {
-        float8 eight = (float8)(0.0f);
-        EACH_EIGHT(f, s)
-            if (f == pass)
-                eight = eight_of(sums, f);
-        const uint row = s.row + pass % 2 * 8, from = pass / 2 * 32;
-        _Pragma("unroll 1")
-        for (uint i = from; i < min(from + 8, s.width) && row < a.m; i++) {
-            finish(a, row, s.column + i, eight.s0);
-            eight = eight.s12345677;
-        }
-    }
-}
-
-static inline void store_tile(const linear_t a, float *sums, tile_t tile, uint item)
-{
-    const share_t s = share_of(a, tile, item);
-    const ulong c = (ulong)a.first + s.column, b = a.bias_rows.offset + c;
-    const ulong row[2] = {min((ulong)s.row, a.m - 1), min((ulong)s.row + 8, a.m - 1)};
-    const ulong bias[2] = {b, b};
-    const ulong residual[2] = {row_begin(a.residual_rows, row[0]) + c,
-                               row_begin(a.residual_rows, row[1]) + c};
-    const ulong y[2] = {row_begin(a.y_rows, row[0]) + c, row_begin(a.y_rows, row[1]) + c};
-    if (s.width % 8 != 0 || !is_vector(a.y, a.y_type, y[0], a.y_rows.inner) ||
-        !is_vector(a.y, a.y_type, y[1], a.y_rows.inner) ||
-        (a.bias && !is_vector(a.bias, a.bias_type, b, a.bias_rows.inner)) ||
-        (a.residual &&
-         !(is_vector(a.residual, a.residual_type, residual[0], a.residual_rows.inner) &&
-           is_vector(a.residual, a.residual_type, residual[1], a.residual_rows.inner)))) {
-        store_elements(a, sums, s);
-        return;
-    }
-    if (a.bias)
-        add_vectors(sums, s, a.bias, a.bias_type, bias);
-    if (a.residual)
-        add_vectors(sums, s, a.residual, a.residual_type, residual);
-    store_vectors(sums, s, a.y, a.y_type, y);
-}
 
 static inline void multiply_tiles(const linear_t a, stages_t s, uint whole, uint cut, uint tiles)
 {
@@ -271,15 +172,17 @@ void linear_wgmma(LINEAR_PARAMETERS, const uint cut)
     const bool boxes = x_access == X_ALIGNED && x_rows.n1 * x_rows.n2 <= 1 && x_rows.s0 > 0 &&
                        x_rows.s0 % 8 == 0 && n % 32 == 0;
     if (item < STAGES) {
-        nv90_barrier_init(s.full + item * 8, boxes ? 1 : 128); // items that copy
+        nv90_barrier_init(s.full + item * 8, boxes ? 2 : 128); // items that copy
         nv90_barrier_init(s.free + item * 8, 8);               // warps that multiply
     }
-    if (boxes && item == 256) {
-        slot = nv90_take_slot();
+    // What has to be ready before the first box takes microseconds: side by side.
+    if (boxes && item == X_ITEM)
         nv90_map_rows(map, (global const ushort *)x + x_rows.offset, k, (uint)m, x_rows.s0 * 2,
                       TILE_M);
+    else if (boxes && item == W_ITEM)
         nv90_map_columns(map + NV90_MAP_BYTES, data, k, n / 32, pitch, 2);
-    }
+    else if (boxes && item == SLOT_ITEM)
+        slot = nv90_take_slot();
     barrier(CLK_LOCAL_MEM_FENCE);
 
     const uint all = ((uint)m + TILE_M - 1) / TILE_M * ((n + TILE_N - 1) / TILE_N);
@@ -292,16 +195,18 @@ void linear_wgmma(LINEAR_PARAMETERS, const uint cut)
         nv90_registers_down(72);
         if (!boxes) {
             copy_tiles(a, s, whole, cut, count);
-        } else if (item < 256 + 32) {
-            const ulong published = nv90_map_of(slot, 0);
-            nv90_map_publish(published, map);
-            nv90_map_publish(published + NV90_MAP_BYTES, map + NV90_MAP_BYTES);
-            if (item == 256)
-                box_tiles(a, s, whole, cut, count, published);
+        } else if (item < SLOT_ITEM) {
+            const uint of_w = item < W_ITEM ? 0 : NV90_MAP_BYTES;
+            const ulong published = nv90_map_of(slot, 0) + of_w;
+            nv90_map_publish(published, map + of_w);
+            if (item == X_ITEM)
+                box_tiles(a, s, whole, cut, count, published, true);
+            else if (item == W_ITEM)
+                box_tiles(a, s, whole, cut, count, published, false);
         }
     }
     // All boxes have arrived.
     barrier(CLK_LOCAL_MEM_FENCE);
-    if (boxes && item == 256)
+    if (boxes && item == SLOT_ITEM)
         nv90_give_slot(slot);
 }

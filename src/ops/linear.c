@@ -478,6 +478,7 @@ static const llmk_config configs[] = {
     TEAM_CONFIG("gemv", 32),
     TEAM_CONFIG("gemv", 64),
     TEAM_CONFIG("gemv", 128),
+    {"nv90", "tall", {0}, 0, 0},
     {"nv90", "cut-1", {1}, 0, 0},
     {"nv90", "cut-2", {2}, 0, 0},
     {"nv90", "cut-4", {4}, 0, 0},
@@ -489,6 +490,8 @@ static bool config_fits(const llmk_context *ctx, const void *problem, const llmk
     const llmk_weights *w = ((const linear_problem *)problem)->weights;
     const bool u4 = llmk_layout_is_u4(w->layout);
     (void)ctx;
+    if (strcmp(c->variant, "nv90") == 0 && c->value[0] == 0 && !llmk_linear_nv90_is_even(problem))
+        return llmk_no(why, "tall tiles are for what copies of boxes and of vectors can move");
     if (strcmp(c->variant, "nv-packed") == 0 && c->value[0] != 32 && llmk_linear_packed_is_short(w))
         return llmk_no(why, "short groups take tiles of 32 rows");
     if (strcmp(c->variant, "nv-stream") == 0 && strcmp(c->name, "fine") == 0 && !u4)
@@ -520,6 +523,8 @@ static llmk_status self_test(llmk_trial *t, const void *problem)
         return llmk_linear_w8a8_self_test(t, p);
     if (t->variant->launch == llmk_linear_nv90_packed_launch)
         return llmk_linear_self_test_wide(t, p->x.dtype, p->weights, p->y.dtype);
+    if (t->variant->launch == llmk_linear_nv90_launch)
+        LLMK_TRY(llmk_linear_self_test_tall(t, p->x.dtype, p->weights, p->y.dtype));
     const bool few = t->variant->launch == gemv_launch || t->variant->launch == subgroup_launch;
     const bool dot = t->variant->launch == llmk_linear_nv_dot_launch ||
                      t->variant->launch == llmk_linear_emulated_nv_dot_launch;

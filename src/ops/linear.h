@@ -86,6 +86,8 @@ bool llmk_linear_is_half(const linear_problem *p, llmk_reason *why);
     }
 
 LLMK_LINEAR_DECLARE(nv90); /* linear_nv90.c */
+/* Whether its kernel of tall tiles can serve: that has boxes, and ends with vectors, alone. */
+bool llmk_linear_nv90_is_even(const linear_problem *p);
 LLMK_LINEAR_DECLARE(nv_wide);
 LLMK_LINEAR_DECLARE(nv);
 LLMK_LINEAR_DECLARE(amd_wide);

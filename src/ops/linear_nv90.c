@@ -1,12 +1,13 @@
 /*
- * linear_nv90.c - the linear layer on wgmma: cl/linear/linear_wgmma.cl, and for weights of 4 and 8
- * bits linear_wgmma_packed.cl, on NVIDIA GPUs of compute capability 9.0 and from their images,
- * since no driver assembles wgmma from source.
+ * linear_nv90.c - the linear layer on wgmma: cl/linear/linear_wgmma.cl and linear_wgmma_tall.cl,
+ * and for weights of 4 and 8 bits linear_wgmma_packed.cl, on NVIDIA GPUs of compute capability 9.0
+ * and from their images, since no driver assembles wgmma from source.
  */
 #include "core/image.h"
 #include "ops/linear.h"
 
 #define FILE_NAME   "linear/linear_wgmma.cl"
+#define TALL_NAME   "linear/linear_wgmma_tall.cl"
 #define PACKED_NAME "linear/linear_wgmma_packed.cl"
 #define TILE_M      128
 #define TILE_N      256
@@ -20,6 +21,8 @@ static bool has_images(llmk_context *ctx, llmk_reason *why)
     static const char *const images[][2] = {
         {FILE_NAME, "-DX=f16"},
         {FILE_NAME, "-DX=bf16"},
+        {TALL_NAME, "-DX=f16"},
+        {TALL_NAME, "-DX=bf16"},
         {PACKED_NAME, "-DX=f16 -DW=u4_nv -DGROUPED=0"},
         {PACKED_NAME, "-DX=f16 -DW=u4_nv -DGROUPED=1"},
         {PACKED_NAME, "-DX=f16 -DW=s8_nv -DGROUPED=0"},
@@ -107,24 +110,107 @@ bool llmk_linear_nv90_supports(llmk_context *ctx, const void *problem, llmk_reas
     return has_images(ctx, why);
 }
 
-/* Into how many parts the tiles are cut that do not fill a round of the device. Narrow tiles need
- * more from local memory for what they compute. */
-static uint32_t cut_of(uint64_t tiles, uint32_t units)
+/* How a segment is computed, and how long that takes by estimate: stages of K at so many
+ * nanoseconds each, and the end of a tile, as measured on an H200. */
+typedef struct plan {
+    bool is_tall;
+    uint32_t last; /* the kernel's last argument */
+    uint64_t tiles;
+    uint64_t time;
+} plan;
+
+typedef struct tile_time {
+    uint32_t stage, end;
+} tile_time;
+
+static uint64_t time_of(tile_time t, uint64_t k)
+{
+    return (k + 63) / 64 * t.stage + t.end;
+}
+
+/* Tiles of 128 x 256. Those that do not fill a round of the device are cut into parts, which need
+ * more bytes for what they compute. */
+static plan plan_cut(uint64_t m, uint64_t n, uint64_t k, uint32_t units, uint32_t wanted)
 {
     static const struct {
-        uint32_t parts, cost; /* cost of a part, in sixteenths of a tile */
-    } cuts[] = {{1, 16}, {2, 10}, {4, 7}};
-    const uint64_t rest = tiles % units;
-    uint32_t best = 1;
-    uint64_t least = UINT64_MAX;
+        uint32_t parts;
+        tile_time time; /* of a part */
+    } cuts[] = {{1, {672, 3900}}, {2, {390, 2000}}, {4, {300, 1000}}};
+    const uint64_t tiles = tiles_of(m, n), rest = tiles % units;
+    plan best = {.time = UINT64_MAX};
     for (size_t i = 0; i < LLMK_COUNT(cuts); i++) {
-        const uint64_t cost = (rest * cuts[i].parts + units - 1) / units * cuts[i].cost;
-        if (cost < least) {
-            least = cost;
-            best = cuts[i].parts;
-        }
+        const uint32_t parts = cuts[i].parts;
+        const uint64_t time = tiles / units * time_of(cuts[0].time, k) +
+                              (rest * parts + units - 1) / units * time_of(cuts[i].time, k);
+        if (parts == wanted || (!wanted && time < best.time))
+            best = (plan){false, parts, tiles * parts, time};
     }
     return best;
+}
+
+/* Tiles of 256 x up to 192: `columns` columns of them, of two widths that differ by 32. A
+ * work-group that begins with the first tile has most of the wide ones. */
+#define TALL_M     256
+#define TALL_UNITS 6 /* of 32 columns, at most */
+
+static plan plan_columns(uint64_t m, uint64_t n, uint64_t k, uint32_t units, uint64_t columns)
+{
+    static const tile_time times[TALL_UNITS + 1] = {
+        {0, 0}, {500, 600}, {532, 900}, {580, 1300}, {681, 1600}, {840, 2000}, {983, 2400}};
+    const uint64_t rows = (m + TALL_M - 1) / TALL_M, blocks = n / 32;
+    const uint32_t width = (uint32_t)((blocks + columns - 1) / columns);
+    const uint64_t wide = blocks - (width - 1) * columns;
+    const uint64_t most_wide = (rows * wide + units - 1) / units;
+    const uint64_t most = (rows * columns + units - 1) / units;
+    return (plan){true, (uint32_t)(8 * wide + width), rows * columns,
+                  most_wide * time_of(times[width], k) +
+                      (most - most_wide) * time_of(times[width - 1], k)};
+}
+
+/* As few columns as can be, or so many that all work-groups have the same number of tiles. */
+static plan plan_tall(uint64_t m, uint64_t n, uint64_t k, uint32_t units)
+{
+    const uint64_t rows = (m + TALL_M - 1) / TALL_M, blocks = n / 32;
+    const uint64_t fewest = (blocks + TALL_UNITS - 1) / TALL_UNITS;
+    plan best = plan_columns(m, n, k, units, fewest);
+    for (uint64_t i = 0, each = (rows * fewest + units - 1) / units; i < 4; i++, each++) {
+        const uint64_t most = each * units / rows, columns = most < blocks ? most : blocks;
+        const plan p = plan_columns(m, n, k, units, columns > fewest ? columns : fewest);
+        if (p.time < best.time)
+            best = p;
+    }
+    return best;
+}
+
+static bool has_rows_of_vectors(const llmk_view *v)
+{
+    return !v->present || (v->unit && v->simple && v->align >= 16);
+}
+
+bool llmk_linear_nv90_is_even(const linear_problem *p)
+{
+    return has_boxes(p) && has_rows_of_vectors(&p->bias) && has_rows_of_vectors(&p->residual) &&
+           has_rows_of_vectors(&p->y);
+}
+
+/* In a trial, whose problems are small, every kind has its turn. */
+static plan plan_of(const llmk_launch *launch, const linear_problem *p, uint64_t n)
+{
+    const uint32_t units = launch->ctx->caps.compute_units;
+    const uint64_t m = p->x.nrows, k = p->weights->k;
+    const bool can = llmk_linear_nv90_is_even(p);
+    if (launch->ctx->is_trial && can && m > TALL_M)
+        return plan_columns(m, n, k, units, (n / 32 + TALL_UNITS - 1) / TALL_UNITS);
+    if (launch->ctx->is_trial)
+        return plan_cut(m, n, k, units, m < MIN_ROWS ? 4 : p->x.align < 16 ? 2 : 1);
+    if (launch->config && launch->config->value[0] > 0)
+        return plan_cut(m, n, k, units, launch->config->value[0]);
+    const plan cut = plan_cut(m, n, k, units, 0);
+    if (!can)
+        return cut;
+    const plan tall = plan_tall(m, n, k, units);
+    /* Two hundredths are less than the estimate is worth. */
+    return launch->config || tall.time + tall.time / 50 < cut.time ? tall : cut;
 }
 
 llmk_status llmk_linear_nv90_launch(llmk_launch *launch, const void *problem)
@@ -133,22 +219,17 @@ llmk_status llmk_linear_nv90_launch(llmk_launch *launch, const void *problem)
     const uint32_t units = launch->ctx->caps.compute_units;
     for (size_t i = 0; i < p->weights->segment_count; i++) {
         const llmk_segment *segment = &p->weights->segments[i];
-        const uint64_t tiles = tiles_of(p->x.nrows, segment->rows);
-        uint32_t cut = cut_of(tiles, units);
-        if (launch->ctx->is_trial) /* whose problems are small: every width has its turn */
-            cut = p->x.nrows < MIN_ROWS ? 4 : p->x.align < 16 ? 2 : 1;
-        if (launch->config)
-            cut = launch->config->value[0];
-        const uint64_t parts = tiles * cut;
-        const linear_recipe r = {.file = FILE_NAME,
+        const plan chosen = plan_of(launch, p, segment->rows);
+        const bool tall = chosen.is_tall;
+        const linear_recipe r = {.file = tall ? TALL_NAME : FILE_NAME,
                                  .defines = p->x.dtype == LLMK_F16 ? "-DX=f16" : "-DX=bf16",
-                                 .kernel = "linear_wgmma",
-                                 .rows = TILE_M,
-                                 .columns = TILE_N,
+                                 .kernel = tall ? "linear_wgmma_tall" : "linear_wgmma",
+                                 .rows = tall ? TALL_M : TILE_M,
+                                 .columns = tall ? TALL_UNITS * 32 : TILE_N,
                                  .local = {ITEMS, 1, 1},
-                                 .groups = parts < units ? (uint32_t)parts : units,
+                                 .groups = chosen.tiles < units ? (uint32_t)chosen.tiles : units,
                                  .has_last = true,
-                                 .last = cut};
+                                 .last = chosen.last};
         LLMK_TRY(llmk_linear_run_segment(launch, p, &r, segment));
     }
     return LLMK_OK;

@@ -18,6 +18,10 @@ llmk_status llmk_linear_self_test(llmk_trial *t, llmk_dtype x, const llmk_weight
 llmk_status llmk_linear_self_test_wide(llmk_trial *t, llmk_dtype x, const llmk_weights *like,
                                        llmk_dtype y);
 
+/* And for tiles of 256 rows of x, of float weights: two above each other and two side by side. */
+llmk_status llmk_linear_self_test_tall(llmk_trial *t, llmk_dtype x, const llmk_weights *like,
+                                       llmk_dtype y);
+
 /* A K for the next, with several groups. */
 uint64_t llmk_linear_trial_depth(const llmk_weights *like);
 /* Experts [experts, n, k] that look to kernels as `like` does; their values, which live as long as

@@ -178,6 +178,28 @@ static void fill_w8_row(const linear_weights *w, uint64_t row, const double *v, 
     }
 }
 
+/* A prime, so that rows differ. */
+#define TIMED_PERIOD 65521u
+
+bool linear_weights_fill_timed(const linear_weights *w, uint32_t seed)
+{
+    const llmk_dtype dtype = (llmk_dtype)w->format;
+    const uint64_t size = linear_row_bytes(w->format, 1), all = TIMED_PERIOD + w->k;
+    uint8_t *values = malloc(all * size);
+    for (uint64_t i = 0; values && i < all; i++) {
+        double sum = 0; /* twelve uniform numbers of variance 1/12 */
+        for (uint64_t j = 0; j < 12; j++)
+            sum += uniform(seed, i % TIMED_PERIOD * 12 + j) / 2;
+        case_encode(dtype, values, i, 0.02 * sum);
+    }
+    for (uint64_t row = 0; values && row < w->n; row++)
+        memcpy(w->data + row * w->row_bytes, values + row * w->k % TIMED_PERIOD * size,
+               w->k * size);
+    const bool good = values != NULL;
+    free(values);
+    return good;
+}
+
 bool linear_weights_fill(const linear_weights *w, uint32_t seed)
 {
     if (checkpoint_has_tables(w->format))

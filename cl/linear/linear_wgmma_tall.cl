@@ -1,0 +1,198 @@
+// The linear layer on wgmma with tiles of 256 rows of x by up to 192 of W: as linear_wgmma.cl, but each
+// warpgroup multiplies 128 rows of x, and a product takes 22 % fewer bytes out of the L2. Only where
+// the copy unit can bring x and W. docs/matrix-units.md explains it.
+//
+// Columns of tiles are of two widths: the first `wide` of them have `units` times 32 columns of y, the
+// others 32 less, so that the host can make work-groups end together. The wide ones come first.
+//
+//     -DX=f16 | bf16
+#define NV90_TYPE X
+#define NV90_THREE_MAPS // x, W in columns of the one and of the other width
+#define NV90_PAIR_HALF  96
+#define TILE_M          256
+#define TILE_N          192
+
+#include "common/nv.clh"
+#include "common/nv90.clh"
+#include "common/nv90_pair.clh"
+#include "linear/linear_common.clh"
+#include "linear/linear_wgmma.clh"
+#include "linear/linear_wgmma_end.clh"
+
+#define UNIT     32u         // columns
+#define TEAM     (TILE_M / 2) // rows of x of a warpgroup, and of a box
+
+// ---- The tiles of y
+
+typedef struct {
+    uint m, rows, wide, narrow, width; // tiles above each other, columns of tiles, width of the wide
+} plan_t;
+
+LINEAR_INLINE plan_t plan_of(uint m, uint n, uint wide, uint units)
+{
+    const uint left = n / UNIT - wide * units;
+    return (plan_t){m, (m + TILE_M - 1) / TILE_M, wide, left ? left / (units - 1) : 0, units * UNIT};
+}
+LINEAR_INLINE uint tiles_of(plan_t p) { return p.rows * (p.wide + p.narrow); }
+LINEAR_INLINE bool is_narrow(plan_t p, uint index) { return index >= p.rows * p.wide; }
+
+// Bands of BAND rows of tiles, column by column: those that are computed at one time share x and W.
+#define BAND 16
+LINEAR_INLINE tile_t tile_at(plan_t p, uint index)
+{
+    const bool narrow = is_narrow(p, index);
+    const uint i = narrow ? index - p.rows * p.wide : index;
+    const uint columns = narrow ? p.narrow : p.wide, width = p.width - (narrow ? UNIT : 0);
+    const uint first = i / (BAND * columns) * BAND, within = i % (BAND * columns);
+    const uint height = min(p.rows - first, (uint)BAND);
+    return (tile_t){(first + within % height) * TILE_M,
+                    (narrow ? p.wide * p.width : 0) + within / height * width, width};
+}
+
+// ---- The items that copy: one x, the other W
+
+// told: the tile of each stage, written with a tile's first one, so that those who multiply need not
+// keep what it takes to find it. A tile of no width is the end.
+LINEAR_INLINE void bring_x(plan_t p, uint k_end, stages_t s, local tile_t *told, ulong map)
+{
+    const uint count = tiles_of(p);
+    for (uint index = (uint)get_group_id(0); index < count; index += (uint)get_num_groups(0)) {
+        const tile_t tile = tile_at(p, index);
+        for (uint k = 0; k < k_end; k += TILE_K) {
+            const uint to = s.tiles + s.slot * STAGE, full = s.full + s.slot * 8;
+            nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
+            if (k == 0)
+                told[s.slot] = tile;
+            nv90_barrier_expect(full, X_BYTES);
+            nv90_box_rows(to, map, k, tile.row, full);
+            nv90_box_rows(to + X_BYTES / 2, map, k, tile.row + TEAM, full);
+            next_stage(&s);
+        }
+    }
+    nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
+    told[s.slot].width = 0;
+    nv90_barrier_arrive(s.full + s.slot * 8);
+}
+
+// maps: of the wide, then of the narrow tiles.
+LINEAR_INLINE void bring_w(plan_t p, uint k_end, stages_t s, ulong maps)
+{
+    const uint count = tiles_of(p);
+    for (uint index = (uint)get_group_id(0); index < count; index += (uint)get_num_groups(0)) {
+        const tile_t tile = tile_at(p, index);
+        const ulong map = maps + (is_narrow(p, index) ? NV90_MAP_BYTES : 0);
+        for (uint k = 0; k < k_end; k += TILE_K) {
+            const uint to = s.tiles + s.slot * STAGE, full = s.full + s.slot * 8;
+            nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
+            nv90_barrier_expect(full, tile.width * NV90_ROW);
+            nv90_box_columns(to + X_BYTES, map, k, tile.column / UNIT, full);
+            next_stage(&s);
+        }
+    }
+    nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
+    nv90_barrier_arrive(s.full + s.slot * 8);
+}
+
+// ---- The warpgroups that multiply
+
+MULTIPLY_PAIR(32)
+MULTIPLY_PAIR(64)
+MULTIPLY_PAIR(96)
+MULTIPLY_PAIR(128)
+MULTIPLY_PAIR(160)
+MULTIPLY_PAIR(192)
+
+// 64 rows of a warpgroup's part of a tile, from row `from` of it. Vectors, of rows of one stride: the
+// host has seen to that, and there are no registers for more. Nor for what lies around from one tile to
+// the next: ptxas must not know that the item is the same.
+LINEAR_INLINE void store_part(linear_t a, float *sums, tile_t tile, uint from)
+{
+    uint item = (uint)get_local_id(0);
+    asm volatile("" : "+r"(item));
+    a.y_rows.n1 = a.y_rows.n2 = a.residual_rows.n1 = a.residual_rows.n2 = 1;
+    tile.row += item / 128 * TEAM + from;
+    const share_t share = share_of(a, tile, item % 128);
+    store_all_vectors(a, sums, share, places_of(a, share));
+}
+
+LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, local const tile_t *told)
+{
+    const uint x_at = (uint)get_local_id(0) / 128 * (TEAM * NV90_ROW);
+    for (;;) {
+        nv90_barrier_wait(s.full + s.slot * 8, s.phase);
+        const tile_t tile = told[s.slot];
+        if (tile.width == 0)
+            break;
+        float sums[NV90_PAIR_SUMS];
+        UNROLL
+        for (uint i = 0; i < NV90_PAIR_SUMS; i++)
+            sums[i] = 0.0f;
+        if (tile.width == 192)
+            multiply_pair_192(sums, &s, a.k, x_at, X_BYTES);
+        else if (tile.width == 160)
+            multiply_pair_160(sums, &s, a.k, x_at, X_BYTES);
+        else if (tile.width == 128)
+            multiply_pair_128(sums, &s, a.k, x_at, X_BYTES);
+        else if (tile.width == 96)
+            multiply_pair_96(sums, &s, a.k, x_at, X_BYTES);
+        else if (tile.width == 64)
+            multiply_pair_64(sums, &s, a.k, x_at, X_BYTES);
+        else
+            multiply_pair_32(sums, &s, a.k, x_at, X_BYTES);
+        store_part(a, sums, tile, 0);
+        store_part(a, sums + NV90_PAIR_HALF, tile, TEAM / 2);
+    }
+}
+
+// columns: 8 wide + units.
+kernel __attribute__((reqd_work_group_size(384, 1, 1))) __attribute__((annotate("minnctapersm=1")))
+void linear_wgmma_tall(LINEAR_PARAMETERS, const uint columns)
+{
+    local uchar tiles[STAGES * STAGE] __attribute__((aligned(1024)));
+    local uchar maps[3 * NV90_MAP_BYTES] __attribute__((aligned(128)));
+    local ulong barriers[2 * STAGES];
+    local tile_t told[STAGES];
+    local uint slot;
+    const linear_t a = LINEAR_ARGUMENTS;
+    const uint item = (uint)get_local_id(0), lane = item % 32;
+    const uint full = (uint)(size_t)barriers, map = (uint)(size_t)maps;
+    const stages_t s = {(uint)(size_t)tiles, full, full + STAGES * 8, 0, 0};
+    if (item < STAGES) {
+        nv90_barrier_init(s.full + item * 8, 2); // items that copy
+        nv90_barrier_init(s.free + item * 8, 8); // warps that multiply
+    }
+    // What has to be ready before the first box takes microseconds: side by side.
+    if (item == X_ITEM)
+        nv90_map_rows(map, (global const ushort *)x + x_rows.offset, k, (uint)m, x_rows.s0 * 2,
+                      TEAM);
+    else if (item - lane == W_ITEM && lane < 2)
+        nv90_map_columns(map + (1 + lane) * NV90_MAP_BYTES, data, k, n / UNIT, pitch,
+                         max(columns % 8 - lane, 1u));
+    else if (item == SLOT_ITEM)
+        slot = nv90_take_slot();
+    barrier(CLK_LOCAL_MEM_FENCE);
+
+    if (item < 256) {
+        nv90_registers_up(240);
+        multiply_tiles(a, s, told);
+    } else {
+        nv90_registers_down(24);
+        const plan_t p = plan_of((uint)m, n, columns / 8, columns % 8);
+        const ulong published = nv90_map_of(slot, 0);
+        if (item - lane == X_ITEM) {
+            nv90_map_publish(published, map);
+            if (lane == 0)
+                bring_x(p, k, s, told, published);
+        } else if (item - lane == W_ITEM) {
+            nv90_map_publish(published + NV90_MAP_BYTES, map + NV90_MAP_BYTES);
+            if (p.narrow)
+                nv90_map_publish(published + 2 * NV90_MAP_BYTES, map + 2 * NV90_MAP_BYTES);
+            if (lane == 0)
+                bring_w(p, k, s, published + NV90_MAP_BYTES);
+        }
+    }
+    // All boxes have arrived.
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (item == SLOT_ITEM)
+        nv90_give_slot(slot);
+}
