@@ -17,6 +17,10 @@
 #include "linear/linear_finish.clh"
 #include "linear/linear_groups.clh"
 
+#ifndef WARPS_N
+#define WARPS_N 2
+#define WARPS_K 2
+#endif
 #define WARPS  (WARPS_N * WARPS_K)
 #define ITEMS  (WARPS * FRAGMENT_WAVE)
 #ifndef TILES

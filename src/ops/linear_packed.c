@@ -1,6 +1,7 @@
 /*
  * linear_packed.c - the linear layer for more rows of x than linear_stream.c takes and weights in
- * the layouts of mma.sync: cl/linear/linear_packed.cl.
+ * the layouts of mma.sync: cl/linear/linear_packed.cl, or where rows of x are plain and groups
+ * of whole steps, linear_packed_wide.cl. docs/notes/performance.md has the sizes chosen here.
  */
 #include "ops/elementwise.h"
 #include "ops/linear.h"
@@ -44,8 +45,58 @@ bool llmk_linear_packed_is_short(const llmk_weights *w)
     return (w->groups > 1 && w->group_size % 64 != 0) || w->scale_kind == LLMK_SCALE_F16_MIN;
 }
 
+#define WIDE_ROWS    64u
+#define WIDE_COLUMNS 128u
+#define WIDE_STEP    64u
+
+bool llmk_linear_packed_may_be_wide(const linear_problem *p)
+{
+    const llmk_weights *w = p->weights;
+    const bool grouped = w->groups > 1;
+    if (w->order || !p->x.unit || !p->x.simple || p->x.align < 16 || w->k % WIDE_STEP != 0 ||
+        p->x.rows.s0 > UINT32_MAX / WIDE_ROWS || w->n / 2 > UINT32_MAX / 16 / w->groups)
+        return false;
+    /* Quotients of other scales could overflow; codes of bytes have no room for the factor. */
+    if (grouped && (w->layout != LLMK_LAYOUT_U4_NV || w->scale_kind != LLMK_SCALE_F16 ||
+                    w->group_size % WIDE_STEP != 0))
+        return false;
+    if (w->scale_kind == LLMK_SCALE_F16_MIN)
+        return false;
+    for (size_t i = 0; i < w->segment_count; i++)
+        if (w->segments[i].rows < WIDE_COLUMNS)
+            return false;
+    return true;
+}
+
+static llmk_status launch_wide(llmk_launch *launch, const linear_problem *p, const char *unit)
+{
+    const llmk_weights *w = p->weights;
+    char defines[128];
+    llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype),
+              llmk_layout_is_u4(w->layout) ? " -DW=u4_nv" : " -DW=s8_nv",
+              w->groups > 1 ? " -DGROUPED=1" : " -DGROUPED=0", " -DFRAGMENT_MMA", unit, NULL);
+    const linear_recipe r = {.file = "linear/linear_packed_wide.cl",
+                             .defines = defines,
+                             .kernel = "linear_packed_wide",
+                             .rows = WIDE_ROWS,
+                             .columns = WIDE_COLUMNS,
+                             .local = {ITEMS, 1, 1}};
+    return llmk_linear_run(launch, p, &r);
+}
+
+/* A batch-invariant call of few rows, too, takes what serves many. */
+static bool is_wide(const llmk_launch *launch, const linear_problem *p)
+{
+    if (!llmk_linear_packed_may_be_wide(p))
+        return false;
+    return launch->config ? launch->config->value[0] == WIDE_COLUMNS
+                          : p->x.nrows > 32 || p->batch_invariant;
+}
+
 static llmk_status launch_packed(llmk_launch *launch, const linear_problem *p, const char *unit)
 {
+    if (is_wide(launch, p))
+        return launch_wide(launch, p, unit);
     const llmk_weights *w = p->weights;
     const bool short_groups = llmk_linear_packed_is_short(w);
     const bool few =
