@@ -1,11 +1,10 @@
-// The linear layer on mma.sync for weights of 4 or 8 bits and many rows of x, where all of K has one
-// scale or groups are whole steps with f16 scales: as linear_packed.cl, but a warp has 64 columns of
-// y, so that what it reads of x serves four blocks of W. The build chooses
+// The linear layer on mma.sync for weights of 4 bits and many rows of x, where all of K has one scale
+// or groups are whole steps with f16 scales, and x is plain rows: as linear_packed.cl, but a warp has
+// 64 columns of y, so that what it reads of x serves four blocks of W. The build chooses
 //
-//     -DX=f16 | bf16   -DW=u4_nv | s8_nv   -DFRAGMENT_MMA, and perhaps -DFRAGMENT_EMULATED
-//     -DGROUPED=0 | 1       one scale a row of W, or one a group
-//     -DWARPS_N=2 | 4       warps side by side, 64 columns each
-//     -DWARPS_K=1 | 2       warps that share the columns: each takes half of every step along K
+//     -DX=f16 | bf16   -DW=u4_nv   -DFRAGMENT_MMA, and perhaps -DFRAGMENT_EMULATED
+//     -DGROUPED=0 | 1   one scale a row of W, or one a group
+//     -DBLOCKS=14 | 16  of 16 columns, in a work-group
 //
 // There are registers for one set of sums. With groups these count in units of the scale of their
 // group: where the next one begins, they are multiplied by the quotient of the scales.
@@ -18,32 +17,40 @@
 #include "linear/linear_groups.clh"
 
 #ifndef WARPS_N
-#define WARPS_N 2
-#define WARPS_K 2
+#define WARPS_N 4
 #endif
-#define WARPS  (WARPS_N * WARPS_K)
+#ifndef SPLIT_K
+#define SPLIT_K 1
+#endif
+#ifndef SPLIT_M
+#define SPLIT_M 2
+#endif
+#ifndef PARTS
+#define PARTS 4
+#endif
+#define WARPS  (WARPS_N * SPLIT_K * SPLIT_M)
 #define ITEMS  (WARPS * FRAGMENT_WAVE)
-#ifndef TILES
 #define TILES  4 // blocks of 16 rows of W, of a warp
-#endif
+#ifndef BLOCKS
 #define BLOCKS (WARPS_N * TILES)
+#endif
 #define TILE_N (BLOCKS * 16)
+#define TILE_M (SPLIT_M * PARTS * 8)
 #define STEP_K 64
-#define HALVES 2
-#define TURNS  (HALVES / WARPS_K) // halves of a step that a warp multiplies
+#define TURNS  (2 / SPLIT_K) // halves of a step that a warp multiplies
 
 // A stage of local memory: x, 8 chunks of 16 bytes a row, then W, its tiles one after the other.
 #define X_CHUNKS (STEP_K / 8)
-#define LANES    (W_IS_U4 ? 32 : 64) // chunks of a block of 16 rows
+#define LANES    32 // chunks of a block of 16 rows
 #define W_CHUNKS (BLOCKS * LANES)
-#define X_TILE(parts)  ((parts)*8 * X_CHUNKS)
-#define STAGE(parts) (X_TILE(parts) + W_CHUNKS)
-#define LOCAL_CHUNKS 3072 // 48 KiB
-#ifndef MAX_PARTS
-#define MAX_PARTS    8 // of eight rows of x
+#define X_TILE   (TILE_M * X_CHUNKS)
+#define STAGE    (X_TILE + W_CHUNKS)
+#ifndef LOCAL
+#define LOCAL    3072 // chunks: 48 KiB
 #endif
-#define X_COPIES(parts) ((parts)*8 * X_CHUNKS / ITEMS)
-#define W_COPIES     (W_CHUNKS / ITEMS)
+#define STAGES   (LOCAL / STAGE)
+#define X_COPIES ((X_TILE + ITEMS - 1) / ITEMS)
+#define W_COPIES ((W_CHUNKS + ITEMS - 1) / ITEMS)
 
 // At the end sums lie in local memory as rows of y, two blocks of W at a time.
 #define PASS_TILES 2
@@ -51,23 +58,50 @@
 
 static inline uint x_index(uint row, uint chunk) { return row * X_CHUNKS + (chunk ^ row % 2 * 4); }
 
+// ---- A warp's place
+
+// Where there are not four blocks for each warp, those with three do without their first. Warps of
+// the other half are turned by half their number, so that each quarter of a unit has as many.
+#define FEWER (WARPS_N * TILES - BLOCKS)
+#define FULL  (WARPS_N - FEWER) // columns of four
+
+typedef struct {
+    uint column, part; // which half of K or of the rows, if any
+    uint block;        // the first; of those with three the one before theirs, which is another's
+} place_t;
+
+static inline place_t place_of(fragment_unit unit)
+{
+    place_t t;
+    t.part = unit.wave / WARPS_N;
+    t.column = FEWER ? (unit.wave + t.part * (WARPS_N / 2)) % WARPS_N : unit.wave % WARPS_N;
+    t.block = t.column * TILES - (t.column >= FULL ? t.column - FULL + 1 : 0);
+    return t;
+}
+// The emulator's calls are the same for all warps; what is superfluous is not stored.
+#ifdef FRAGMENT_EMULATED
+#define IS_SKIPPED(place, n) false
+#else
+#define IS_SKIPPED(place, n) ((n) == 0 && FEWER && (place).column >= FULL)
+#endif
+
 // ---- Copies: of both, chunks from the first of the work-group
 
 typedef struct {
     global const uint4 *x, *w;
-    uint x_at[MAX_PARTS], w_step; // of W, blocks an equal distance apart
+    uint x_at[X_COPIES], w_step; // of W, blocks an equal distance apart
     uint to;                      // of x
 } copies_t;
 
-LINEAR_INLINE copies_t copies_of(const linear_t a, ulong row, uint block, const uint parts)
+LINEAR_INLINE copies_t copies_of(const linear_t a, ulong row, uint block)
 {
     copies_t c;
     const uint item = (uint)get_local_id(0);
-    const uint last_row = (uint)min(a.m - 1 - row, (ulong)parts * 8);
+    const uint last_row = (uint)min(a.m - 1 - row, (ulong)TILE_M);
     c.to = x_index(item / X_CHUNKS, item % X_CHUNKS); // of rows a multiple of 2 apart
     c.x = (global const uint4 *)((global const ushort *)a.x + a.x_rows.offset + row * a.x_rows.s0);
     FRAGMENT_UNROLL
-    for (uint i = 0; i < X_COPIES(parts); i++)
+    for (uint i = 0; i < X_COPIES; i++)
         c.x_at[i] = min((item + i * ITEMS) / X_CHUNKS, last_row) * (uint)(a.x_rows.s0 / 8) +
                     item % X_CHUNKS;
     c.w = (global const uint4 *)(a.data + (block + item / LANES) * a.pitch) + item % LANES;
@@ -75,73 +109,62 @@ LINEAR_INLINE copies_t copies_of(const linear_t a, ulong row, uint block, const 
     return c;
 }
 
-LINEAR_INLINE void fetch(const copies_t *c, uint step, local uint4 *stage, const uint parts)
+LINEAR_INLINE void fetch(const copies_t *c, uint step, local uint4 *stage)
 {
     uint4 held;
     FRAGMENT_UNROLL
-    for (uint i = 0; i < X_COPIES(parts); i++)
+    for (uint i = 0; i < X_COPIES; i++) {
+        if ((i + 1) * ITEMS > X_TILE && get_local_id(0) + i * ITEMS >= X_TILE)
+            break;
         async_copy(stage + c->to + i * ITEMS, c->x + (c->x_at[i] + step * X_CHUNKS), &held);
+    }
     FRAGMENT_UNROLL
-    for (uint i = 0; i < W_COPIES; i++)
-        async_copy(stage + X_TILE(parts) + get_local_id(0) + i * ITEMS,
+    for (uint i = 0; i < W_COPIES; i++) {
+        if ((i + 1) * ITEMS > W_CHUNKS && get_local_id(0) + i * ITEMS >= W_CHUNKS)
+            break;
+        async_copy(stage + X_TILE + get_local_id(0) + i * ITEMS,
                    c->w + (i * c->w_step + step * LANES), &held);
+    }
 }
 
 // ---- Scales
 
-// Of a lane's two rows of a block, g and g + 8, side by side as halves.
-typedef struct {
-    uint scale, zero;
-} group_t;
-
 #if GROUPED
+
+// Lane 8n + g has the scales of rows g and g + 8 of block n, side by side as halves, and asks for
+// those of the next group.
+typedef struct {
+    uint scale, next_scale, next_zero;
+    uint entry;      // in the tables, of group 0
+    uint4 turn;      // quotients of the scales of the group before and this one; zeros
+} groups_t;
 
 // What is subtracted from codes, with a power of two that makes its sign and exponent hold the bits
 // of the factor that codes are multiplied by: both are 0 where the scale is. Sums are so many times
 // as large.
-#if !W_IS_U4 && FRAGMENT_IS_F16 // 2 (1024 + 128 + code)
-#define ZERO_UPPER   0xe880u
-#define FACTOR_UPPER 0x4000u
-#define ZERO_LOWER   ZERO_UPPER
-#define FACTOR_LOWER FACTOR_UPPER
-#define UNIT         0.5f
-#elif FRAGMENT_IS_F16 // 32 (1024 + code), 2 (1024 + 16 code)
+#if FRAGMENT_IS_F16 // 32 (1024 + code), 2 (1024 + 16 code)
 #define ZERO_UPPER   0xf800u
 #define FACTOR_UPPER 0x5000u
 #define ZERO_LOWER   0xe800u
 #define FACTOR_LOWER 0x4000u
+#define ZERO_SHIFT   4
 #define UNIT         0x1p-5f
 #else // 2 (128 + code)
 #define ZERO_UPPER   0xc380u
 #define FACTOR_UPPER 0x4000u
 #define ZERO_LOWER   ZERO_UPPER
 #define FACTOR_LOWER FACTOR_UPPER
+#define ZERO_SHIFT   0
 #define UNIT         0.5f
 #endif
 
 #define TWICE(bits) ((bits) * 0x00010001u)
 
-LINEAR_INLINE group_t group_of(const linear_t a, uint block, uint group, uint g)
+LINEAR_INLINE void ask_for_group(const linear_t a, groups_t *g, uint group)
 {
-    const uint i = (block * a.groups + group) * 8 + g;
-    group_t r;
-    r.scale = ((global const uint *)a.scales)[i];
-    r.zero = (uint)a.zero * 0x11u;
-    if (a.zeros)
-        r.zero = a.zeros[i];
-    return r;
-}
-
-// The scale that a sum has once this group has begun, and the group's zeros.
-LINEAR_INLINE group_t begin_group(group_t now, group_t next)
-{
-    const bool upper = (next.scale & 0x7fffu) != 0, lower = (next.scale & 0x7fff0000u) != 0;
-    group_t r;
-    r.scale = (upper ? next.scale & 0xffffu : now.scale & 0xffffu) |
-              (lower ? next.scale & 0xffff0000u : now.scale & 0xffff0000u);
-    r.zero = (upper ? ZERO_UPPER + (next.zero & 15) : 0) |
-             (lower ? (ZERO_LOWER << 16) + (next.zero >> 4 << (FRAGMENT_IS_F16 ? 20 : 16)) : 0);
-    return r;
+    const uint i = g->entry + min(group, a.groups - 1) * 8;
+    g->next_scale = ((global const uint *)a.scales)[i];
+    g->next_zero = a.zeros ? a.zeros[i] : (uint)a.zero * 0x11u;
 }
 
 LINEAR_INLINE float2 scales_of(uint scale)
@@ -149,7 +172,7 @@ LINEAR_INLINE float2 scales_of(uint scale)
     return (float2)(f16_bits_to_float((ushort)scale), f16_bits_to_float((ushort)(scale >> 16)));
 }
 
-// a / b to the nearest, but for a few of its last bits' ties.
+// a / b to the nearest, but for ties of its last bits.
 LINEAR_INLINE float quotient(float a, float b)
 {
 #ifdef FRAGMENT_EMULATED
@@ -160,10 +183,26 @@ LINEAR_INLINE float quotient(float a, float b)
 #endif
 }
 
-LINEAR_INLINE void operands(uint w, group_t group, uint *v)
+// Sums keep their unit where the next scale is 0.
+LINEAR_INLINE void turn_to_next(groups_t *g)
 {
-    const uint zu = bytes_select(group.zero, 0u, 0x1010), zl = bytes_select(group.zero, 0u, 0x3232);
-    const uint fu = zu & TWICE(FACTOR_UPPER), fl = zl & TWICE(FACTOR_LOWER);
+    const uint scale = g->next_scale;
+    const bool upper = (scale & 0x7fffu) != 0, lower = (scale & 0x7fff0000u) != 0;
+    const float2 now = scales_of(g->scale);
+    g->scale = (upper ? scale & 0xffffu : g->scale & 0xffffu) |
+               (lower ? scale & 0xffff0000u : g->scale & 0xffff0000u);
+    const float2 next = scales_of(g->scale);
+    g->turn.x = as_uint(quotient(now.x, next.x));
+    g->turn.y = as_uint(quotient(now.y, next.y));
+    g->turn.z = (upper ? ZERO_UPPER + (g->next_zero & 15) : 0) |
+                (lower ? ZERO_LOWER + (g->next_zero >> 4 << ZERO_SHIFT) : 0) << 16;
+}
+
+// zero, factor: of the upper and of the lower row.
+LINEAR_INLINE void operands(uint w, uint zero, uint factor, uint *v)
+{
+    const uint zu = bytes_select(zero, 0u, 0x1010), zl = bytes_select(zero, 0u, 0x3232);
+    const uint fu = bytes_select(factor, 0u, 0x1010), fl = bytes_select(factor, 0u, 0x3232);
 #if FRAGMENT_IS_F16
     for (uint i = 0; i < 2; i++) {
         const uint c = w >> i * 8;
@@ -182,37 +221,40 @@ LINEAR_INLINE void operands(uint w, group_t group, uint *v)
 // ---- A warp's products
 
 typedef struct {
-    float sum[TILES][MAX_PARTS][4];
-    uint x[MAX_PARTS][4];  // of 32 weights along K
-    uint codes[TILES][4];  // of a step, or (8 bits) of half a step
-    group_t group[TILES], next[TILES];
-    halves_zeros zeros[TILES];
+    float sum[TILES][PARTS][4];
+    uint x[PARTS][4];     // of 32 weights along K
+    uint codes[TILES][4]; // of a step
+#if GROUPED
+    uint zero[TILES], factor[TILES];
+    groups_t groups;
+#else
+    halves_zeros zero[TILES];
+#endif
 } work_t;
 
-LINEAR_INLINE void load_x(fragment_unit unit, work_t *s, local const uint4 *stage, uint half_k,
-                          uint p)
+LINEAR_INLINE void load_x(fragment_unit unit, work_t *s, place_t at, local const uint4 *stage,
+                          uint half_k, uint p)
 {
-    const uint4 v = stage[x_index(p * 8 + unit.lane / 4, half_k * 4 + unit.lane % 4)];
+    const uint row = (SPLIT_M > 1 ? at.part * PARTS * 8 : 0) + p * 8 + unit.lane / 4;
+    const uint4 v = load_local(stage + x_index(row, half_k * 4 + unit.lane % 4));
     s->x[p][0] = v.x;
     s->x[p][1] = v.y;
     s->x[p][2] = v.z;
     s->x[p][3] = v.w;
 }
 
-// Of 4 bits a lane has both halves of a step in 16 bytes.
-LINEAR_INLINE void load_codes_of(fragment_unit unit, work_t *s, local const uint4 *stage,
-                                 uint half_k, const uint parts)
+LINEAR_INLINE void load_codes_of(fragment_unit unit, work_t *s, place_t at,
+                                 local const uint4 *stage)
 {
-    local const uint4 *from =
-        stage + X_TILE(parts) + unit.wave % WARPS_N * TILES * LANES + unit.lane;
+    local const uint4 *from = stage + X_TILE + at.block * LANES + unit.lane;
     FRAGMENT_UNROLL
     for (uint n = 0; n < TILES; n++) {
-        if (W_IS_U4 && WARPS_K == 2) {
-            const uint2 v = ((local const uint2 *)(from + n * LANES))[half_k];
+        if (SPLIT_K == 2) { // of the half that is this warp's
+            const uint2 v = load_local2((local const uint2 *)(from + n * LANES) + at.part);
             s->codes[n][0] = v.x;
             s->codes[n][1] = v.y;
         } else {
-            const uint4 v = from[n * LANES + (W_IS_U4 ? 0 : half_k * 32)];
+            const uint4 v = load_local(from + n * LANES);
             s->codes[n][0] = v.x;
             s->codes[n][1] = v.y;
             s->codes[n][2] = v.z;
@@ -225,12 +267,9 @@ LINEAR_INLINE void load_codes_of(fragment_unit unit, work_t *s, local const uint
 LINEAR_INLINE void make(const work_t *s, uint n, uint turn, uint j, uint *w)
 {
 #if GROUPED
-    operands(s->codes[n][turn * 2 + j], s->group[n], w);
+    operands(s->codes[n][turn * 2 + j], s->zero[n], s->factor[n], w);
 #else
-    if (W_IS_U4)
-        u4_operands(s->codes[n][turn * 2 + j], s->zeros[n], w);
-    else
-        s8_operands(s->codes[n][j], s->codes[n][2 + j], s->zeros[n], w);
+    u4_operands(s->codes[n][turn * 2 + j], s->zero[n], w);
 #endif
 }
 
@@ -242,28 +281,18 @@ LINEAR_INLINE void multiply(fragment_unit unit, work_t *s, uint n, uint j, const
         mma_instruction(unit, s->sum[n][p], w, s->x[p] + 2 * j);
 }
 
-LINEAR_INLINE void ask_for_group(const linear_t a, fragment_unit unit, work_t *s, uint block, uint group)
+// Block n begins a group.
+LINEAR_INLINE void turn_block(fragment_unit unit, work_t *s, uint n)
 {
 #if GROUPED
+    const uint4 t = lane_get(unit, s->groups.turn, n * 8 + unit.lane / 4);
+    s->zero[n] = t.z;
+    s->factor[n] = t.z & (FACTOR_UPPER | FACTOR_LOWER << 16);
     FRAGMENT_UNROLL
-    for (uint n = 0; n < TILES; n++)
-        s->next[n] = group_of(a, block + n, group, unit.lane / 4);
-#endif
-}
-
-// The sums of block n are to count in units of the next group's scale.
-LINEAR_INLINE void turn_to_group(work_t *s, uint n, const uint parts)
-{
-#if GROUPED
-    const float2 now = scales_of(s->group[n].scale);
-    s->group[n] = begin_group(s->group[n], s->next[n]);
-    const float2 next = scales_of(s->group[n].scale);
-    const float upper = quotient(now.x, next.x), lower = quotient(now.y, next.y);
-    FRAGMENT_UNROLL
-    for (uint p = 0; p < parts; p++) {
+    for (uint p = 0; p < PARTS; p++) {
         FRAGMENT_UNROLL
         for (uint e = 0; e < 4; e++)
-            s->sum[n][p][e] *= e < 2 ? upper : lower;
+            s->sum[n][p][e] *= as_float(e < 2 ? t.x : t.y);
     }
 #endif
 }
@@ -274,153 +303,171 @@ typedef struct {
     uint slot, step, steps;
 } ring_t;
 
-LINEAR_INLINE void multiply_step(fragment_unit unit, work_t *s, const copies_t *copies, ring_t *r,
-                                 const bool begins, const uint parts, const uint stages)
+LINEAR_INLINE void multiply_step(fragment_unit unit, work_t *s, place_t at, const copies_t *copies,
+                                 ring_t *r, const bool begins)
 {
-    const uint part_k = unit.wave / WARPS_N;
     FRAGMENT_UNROLL
     for (uint turn = 0; turn < TURNS; turn++) {
         uint w[2][4];
         FRAGMENT_UNROLL
         for (uint n = 0; n + 1 < TILES; n++) {
             if (begins && turn == 0)
-                turn_to_group(s, n, parts);
+                turn_block(unit, s, n);
+            if (IS_SKIPPED(at, n))
+                continue;
             make(s, n, turn, 0, w[0]);
-            multiply(unit, s, n, 0, w[0], 0, parts);
+            multiply(unit, s, n, 0, w[0], 0, PARTS);
             make(s, n, turn, 1, w[1]);
-            multiply(unit, s, n, 1, w[1], 0, parts);
+            multiply(unit, s, n, 1, w[1], 0, PARTS);
         }
         // While the last block is multiplied, what comes next takes the place of x.
         if (begins && turn == 0)
-            turn_to_group(s, TILES - 1, parts);
+            turn_block(unit, s, TILES - 1);
         make(s, TILES - 1, turn, 0, w[0]);
         make(s, TILES - 1, turn, 1, w[1]);
-        uint next = part_k;
+        uint next = SPLIT_K == 2 ? at.part : 0;
         if (turn + 1 < TURNS) {
             next = turn + 1;
-            if (!W_IS_U4)
-                load_codes_of(unit, s, r->memory + r->slot * STAGE(parts), next, parts);
         } else {
-            async_wait(stages - 2);
+            async_wait(STAGES - 2);
             barrier(CLK_LOCAL_MEM_FENCE);
             // The next stage is there, and all warps have loaded what they need of this one.
             if (r->step < r->steps)
-                fetch(copies, r->step, r->memory + r->slot * STAGE(parts), parts);
+                fetch(copies, r->step, r->memory + r->slot * STAGE);
             async_commit();
             r->step++;
-            r->slot = r->slot + 1 < stages ? r->slot + 1 : 0;
-            load_codes_of(unit, s, r->memory + r->slot * STAGE(parts), next, parts);
+            r->slot = r->slot + 1 < STAGES ? r->slot + 1 : 0;
+            load_codes_of(unit, s, at, r->memory + r->slot * STAGE);
         }
         FRAGMENT_UNROLL
-        for (uint first = 0; first < parts; first += parts / 2) {
-            multiply(unit, s, TILES - 1, 0, w[0], first, parts / 2);
-            multiply(unit, s, TILES - 1, 1, w[1], first, parts / 2);
+        for (uint first = 0; first < PARTS; first += PARTS / 2) {
+            multiply(unit, s, TILES - 1, 0, w[0], first, PARTS / 2);
+            multiply(unit, s, TILES - 1, 1, w[1], first, PARTS / 2);
             FRAGMENT_UNROLL
-            for (uint p = first; p < first + parts / 2; p++)
-                load_x(unit, s, r->memory + r->slot * STAGE(parts), next, p);
+            for (uint p = first; p < first + PARTS / 2; p++)
+                load_x(unit, s, at, r->memory + r->slot * STAGE, next, p);
         }
     }
 }
 
-LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *memory, ulong m_first,
-                          const uint parts, const uint stages)
+LINEAR_INLINE void begin(const linear_t a, fragment_unit unit, work_t *s, uint block)
 {
-    const ulong2 tile = tile_of();
-    const ulong row = m_first + tile.y * parts * 8;
-    // The last tile ends with W, and begins within the one before it.
-    const uint first_column = (uint)tile.x * TILE_N;
-    const uint first_block = min(first_column / 16, (a.n + 15) / 16 - BLOCKS);
-    const uint block = first_block + unit.wave % WARPS_N * TILES; // of this warp
-    const uint part_k = unit.wave / WARPS_N;                      // its half, where they have one
-    const uint steps = a.k / STEP_K;
-    const uint period = GROUPED ? a.group_size / STEP_K : steps;
-
-    const copies_t copies = copies_of(a, row, first_block, parts);
-    FRAGMENT_UNROLL
-    for (uint i = 0; i < stages; i++) {
-        if (i < steps)
-            fetch(&copies, i, memory + i * STAGE(parts), parts);
-        async_commit();
-    }
-    work_t s;
-    ask_for_group(a, unit, &s, block, 0);
+#if GROUPED
+    s->groups.entry = (block + unit.lane / 8) * a.groups * 8 + unit.lane % 8;
+    s->groups.scale = TWICE(0x3c00u);
+    ask_for_group(a, &s->groups, 0);
+#endif
     FRAGMENT_UNROLL
     for (uint n = 0; n < TILES; n++) {
-#if GROUPED
-        s.group[n].scale = TWICE(0x3c00u);
-#else
-        s.zeros[n] = group_zeros(a, load_group(a, block + n, 0, unit.lane / 4));
+#if !GROUPED
+        s->zero[n] = group_zeros(a, load_group(a, block + n, 0, unit.lane / 4));
 #endif
         FRAGMENT_UNROLL
-        for (uint p = 0; p < parts; p++) {
+        for (uint p = 0; p < PARTS; p++) {
             FRAGMENT_UNROLL
             for (uint e = 0; e < 4; e++)
-                s.sum[n][p][e] = 0.0f;
+                s->sum[n][p][e] = 0.0f;
         }
     }
-    async_wait(stages - 1);
-    barrier(CLK_LOCAL_MEM_FENCE);
-    load_codes_of(unit, &s, memory, part_k, parts);
-    FRAGMENT_UNROLL
-    for (uint p = 0; p < parts; p++)
-        load_x(unit, &s, memory, part_k, p);
+}
 
-    ring_t ring = {memory, 0, stages, steps};
-    uint phase = 0, group = 0; // the step within its group
-    _Pragma("unroll 1")
-    for (uint step = 0; step < steps; step++) {
-        const bool begins = phase == 0;
-        phase = phase + 1 < period ? phase + 1 : 0;
-        if (GROUPED && phase == 0 && !begins)
-            ask_for_group(a, unit, &s, block, min(++group, a.groups - 1));
-#ifdef BLOCK_TURN
-        if (begins)
-            FRAGMENT_UNROLL
-            for (uint n = 0; n < TILES; n++)
-                turn_to_group(&s, n, parts);
-        multiply_step(unit, &s, &copies, &ring, false, parts, stages);
-#elif defined(NO_TURN)
-        multiply_step(unit, &s, &copies, &ring, false, parts, stages);
-#else
-        if (GROUPED && begins)
-            multiply_step(unit, &s, &copies, &ring, true, parts, stages);
-        else
-            multiply_step(unit, &s, &copies, &ring, false, parts, stages);
-#endif
-        if (GROUPED && phase == 0 && begins) // groups of one step
-            ask_for_group(a, unit, &s, block, min(++group, a.groups - 1));
-    }
-
-    async_wait(0);
+LINEAR_INLINE void apply_scales(const linear_t a, fragment_unit unit, work_t *s, uint block)
+{
     FRAGMENT_UNROLL
     for (uint n = 0; n < TILES; n++) {
 #if GROUPED
-        const float2 scale = scales_of(s.group[n].scale) * UNIT;
+        const uint4 own = {s->groups.scale, 0u, 0u, 0u};
+        const float2 scale = scales_of(lane_get(unit, own, n * 8 + unit.lane / 4).x) * UNIT;
 #else
         const float2 scale = group_scales(a, load_group(a, block + n, 0, unit.lane / 4));
 #endif
         FRAGMENT_UNROLL
-        for (uint p = 0; p < parts; p++) {
+        for (uint p = 0; p < PARTS; p++) {
             FRAGMENT_UNROLL
             for (uint e = 0; e < 4; e++)
-                s.sum[n][p][e] *= e < 2 ? scale.x : scale.y;
+                s->sum[n][p][e] *= e < 2 ? scale.x : scale.y;
         }
     }
-    local float *sums = (local float *)memory + unit.wave % WARPS_N * (parts * 8 * SUM_PITCH);
+}
+
+#ifndef RESIDENT_WG
+#define RESIDENT_WG 1
+#endif
+kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) RESIDENT(RESIDENT_WG) void
+linear_packed_wide(LINEAR_PARAMETERS)
+{
+    local uint4 memory[LOCAL];
+    FRAGMENT_UNIT(unit, WARPS);
+    const linear_t a = LINEAR_ARGUMENTS;
+    const ulong2 tile = tile_of();
+    const ulong row = m_first + tile.y * TILE_M;
+    // The last tile ends with W, and begins within the one before it.
+    const uint first_column = (uint)tile.x * TILE_N;
+    const uint first_block = min(first_column / 16, (a.n + 15) / 16 - BLOCKS);
+    const place_t at = place_of(unit);
+    const uint block = first_block + at.block;
+    const uint period = GROUPED ? a.group_size / STEP_K : 1;
+
+    const copies_t copies = copies_of(a, row, first_block);
+    ring_t ring = {memory, 0, STAGES, a.k / STEP_K};
+    FRAGMENT_UNROLL
+    for (uint i = 0; i < STAGES; i++) {
+        if (i < ring.steps)
+            fetch(&copies, i, memory + i * STAGE);
+        async_commit();
+    }
+    work_t s;
+    begin(a, unit, &s, block);
+    async_wait(STAGES - 1);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    load_codes_of(unit, &s, at, memory);
+    FRAGMENT_UNROLL
+    for (uint p = 0; p < PARTS; p++)
+        load_x(unit, &s, at, memory, SPLIT_K == 2 ? at.part : 0, p);
+
+    uint phase = 0, group = 0; // the step within its group
+    _Pragma("unroll 1")
+    for (uint step = 0; step < ring.steps; step++) {
+#if GROUPED
+        if (phase == 0) {
+            turn_to_next(&s.groups);
+            ask_for_group(a, &s.groups, ++group);
+#ifdef BLOCK_TURN
+            FRAGMENT_UNROLL
+            for (uint n = 0; n < TILES; n++)
+                turn_block(unit, &s, n);
+        }
+        multiply_step(unit, &s, at, &copies, &ring, false);
+#else
+            multiply_step(unit, &s, at, &copies, &ring, true);
+        } else {
+            multiply_step(unit, &s, at, &copies, &ring, false);
+        }
+#endif
+        phase = phase + 1 < period ? phase + 1 : 0;
+#else
+        multiply_step(unit, &s, at, &copies, &ring, false);
+#endif
+    }
+
+    async_wait(0);
+    apply_scales(a, unit, &s, block);
+    local float *sums = (local float *)memory + at.column * (TILE_M * SUM_PITCH);
+    const uint first_row = SPLIT_M > 1 ? at.part * PARTS * 8 : 0;
     _Pragma("unroll 1")
     for (uint pass = 0; pass < TILES / PASS_TILES; pass++) {
         FRAGMENT_UNROLL
-        for (uint from = 0; from < WARPS_K; from++) { // the first half of K is added last
+        for (uint from = 0; from < SPLIT_K; from++) { // the first half of K is added last
             barrier(CLK_LOCAL_MEM_FENCE);
             FRAGMENT_UNROLL
             for (uint n = 0; n < TILES; n++) {
-                if (n / PASS_TILES != pass || part_k != WARPS_K - 1 - from)
+                if (n / PASS_TILES != pass || (SPLIT_K == 2 && at.part == from))
                     continue;
                 FRAGMENT_UNROLL
-                for (uint p = 0; p < parts; p++) {
+                for (uint p = 0; p < PARTS; p++) {
                     FRAGMENT_UNROLL
                     for (uint e = 0; e < 4; e++) {
-                        local float *to = &sums[(p * 8 + mma_column(unit, e)) * SUM_PITCH +
+                        local float *to = &sums[(first_row + p * 8 + mma_column(unit, e)) * SUM_PITCH +
                                                 n % PASS_TILES * 16 + mma_row(unit, e)];
                         *to = from > 0 ? *to + s.sum[n][p][e] : s.sum[n][p][e];
                     }
@@ -429,30 +476,13 @@ LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *mem
         }
         barrier(CLK_LOCAL_MEM_FENCE);
         _Pragma("unroll 1")
-        for (uint i = unit.lane + part_k * FRAGMENT_WAVE; i < parts * 8 * PASS_TILES * 2;
-             i += FRAGMENT_WAVE * WARPS_K) {
+        for (uint i = unit.lane + at.part * FRAGMENT_WAVE; i < TILE_M * PASS_TILES * 2;
+             i += FRAGMENT_WAVE * SPLIT_K * SPLIT_M) {
             const uint r = i / (PASS_TILES * 2), c = i % (PASS_TILES * 2) * 8;
             const uint column = (block + pass * PASS_TILES) * 16 + c;
-            if (row + r < a.m && column >= first_column && column < a.n)
+            const bool another = FEWER && at.column >= FULL && pass == 0 && c < 16;
+            if (row + r < a.m && column >= first_column && column < a.n && !another)
                 finish8(a, row + r, column, sums + r * SUM_PITCH + c);
         }
     }
 }
-
-#ifndef STAGES
-#define STAGES(parts) (LOCAL_CHUNKS / STAGE(parts))
-#endif
-#ifndef RESIDENT_WG
-#define RESIDENT_WG 2
-#endif
-#define PACKED(name, parts)                                                                        \
-    kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) RESIDENT(RESIDENT_WG) void name(     \
-        LINEAR_PARAMETERS)                                                                         \
-    {                                                                                              \
-        local uint4 memory[LOCAL_CHUNKS];                                                          \
-        FRAGMENT_UNIT(unit, WARPS);                                                                \
-        const linear_t a = LINEAR_ARGUMENTS;                                                       \
-        packed(a, unit, memory, m_first, parts, STAGES(parts));                                    \
-    }
-
-PACKED(linear_packed_wide, MAX_PARTS)
