@@ -38,6 +38,11 @@
 #define TILE_M (SPLIT_M * PARTS * 8)
 #define STEP_K 64
 #define TURNS  (2 / SPLIT_K) // halves of a step that a warp multiplies
+// Where there are registers for it, x of the next half is loaded a half ahead, else in the place of
+// this one's as its last block is multiplied.
+#ifndef AHEAD
+#define AHEAD (PARTS <= 4 && TURNS == 2)
+#endif
 
 // A stage of local memory: x, 8 chunks of 16 bytes a row, then W, its tiles one after the other.
 #define X_CHUNKS (STEP_K / 8)
@@ -222,7 +227,7 @@ LINEAR_INLINE void operands(uint w, uint zero, uint factor, uint *v)
 
 typedef struct {
     float sum[TILES][PARTS][4];
-    uint x[PARTS][4];     // of 32 weights along K
+    uint x[1 + AHEAD][PARTS][4]; // of 32 weights along K
     uint codes[TILES][4]; // of a step
 #if GROUPED
     uint zero[TILES], factor[TILES];
@@ -233,33 +238,30 @@ typedef struct {
 } work_t;
 
 LINEAR_INLINE void load_x(fragment_unit unit, work_t *s, place_t at, local const uint4 *stage,
-                          uint half_k, uint p)
+                          uint half_k, uint p, uint buffer)
 {
     const uint row = (SPLIT_M > 1 ? at.part * PARTS * 8 : 0) + p * 8 + unit.lane / 4;
     const uint4 v = load_local(stage + x_index(row, half_k * 4 + unit.lane % 4));
-    s->x[p][0] = v.x;
-    s->x[p][1] = v.y;
-    s->x[p][2] = v.z;
-    s->x[p][3] = v.w;
+    s->x[buffer][p][0] = v.x;
+    s->x[buffer][p][1] = v.y;
+    s->x[buffer][p][2] = v.z;
+    s->x[buffer][p][3] = v.w;
 }
 
 LINEAR_INLINE void load_codes_of(fragment_unit unit, work_t *s, place_t at,
-                                 local const uint4 *stage)
+                                 local const uint4 *stage, uint n)
 {
-    local const uint4 *from = stage + X_TILE + at.block * LANES + unit.lane;
-    FRAGMENT_UNROLL
-    for (uint n = 0; n < TILES; n++) {
-        if (SPLIT_K == 2) { // of the half that is this warp's
-            const uint2 v = load_local2((local const uint2 *)(from + n * LANES) + at.part);
-            s->codes[n][0] = v.x;
-            s->codes[n][1] = v.y;
-        } else {
-            const uint4 v = load_local(from + n * LANES);
-            s->codes[n][0] = v.x;
-            s->codes[n][1] = v.y;
-            s->codes[n][2] = v.z;
-            s->codes[n][3] = v.w;
-        }
+    local const uint4 *from = stage + X_TILE + (at.block + n) * LANES + unit.lane;
+    if (SPLIT_K == 2) { // of the half that is this warp's
+        const uint2 v = load_local2((local const uint2 *)from + at.part);
+        s->codes[n][0] = v.x;
+        s->codes[n][1] = v.y;
+    } else {
+        const uint4 v = load_local(from);
+        s->codes[n][0] = v.x;
+        s->codes[n][1] = v.y;
+        s->codes[n][2] = v.z;
+        s->codes[n][3] = v.w;
     }
 }
 
@@ -273,12 +275,12 @@ LINEAR_INLINE void make(const work_t *s, uint n, uint turn, uint j, uint *w)
 #endif
 }
 
-LINEAR_INLINE void multiply(fragment_unit unit, work_t *s, uint n, uint j, const uint *w, uint first,
-                            uint count)
+LINEAR_INLINE void multiply(fragment_unit unit, work_t *s, uint n, uint j, const uint *w, uint buffer,
+                            uint first, uint count)
 {
     FRAGMENT_UNROLL
     for (uint p = first; p < first + count; p++)
-        mma_instruction(unit, s->sum[n][p], w, s->x[p] + 2 * j);
+        mma_instruction(unit, s->sum[n][p], w, s->x[buffer][p] + 2 * j);
 }
 
 // Block n begins a group.
@@ -308,27 +310,10 @@ LINEAR_INLINE void multiply_step(fragment_unit unit, work_t *s, place_t at, cons
 {
     FRAGMENT_UNROLL
     for (uint turn = 0; turn < TURNS; turn++) {
-        uint w[2][4];
-        FRAGMENT_UNROLL
-        for (uint n = 0; n + 1 < TILES; n++) {
-            if (begins && turn == 0)
-                turn_block(unit, s, n);
-            if (IS_SKIPPED(at, n))
-                continue;
-            make(s, n, turn, 0, w[0]);
-            multiply(unit, s, n, 0, w[0], 0, PARTS);
-            make(s, n, turn, 1, w[1]);
-            multiply(unit, s, n, 1, w[1], 0, PARTS);
-        }
-        // While the last block is multiplied, what comes next takes the place of x.
-        if (begins && turn == 0)
-            turn_block(unit, s, TILES - 1);
-        make(s, TILES - 1, turn, 0, w[0]);
-        make(s, TILES - 1, turn, 1, w[1]);
-        uint next = SPLIT_K == 2 ? at.part : 0;
-        if (turn + 1 < TURNS) {
-            next = turn + 1;
-        } else {
+        const bool last = turn + 1 == TURNS;
+        const uint now = AHEAD ? turn : 0, next = AHEAD ? 1 - turn : 0; // buffers of x
+        const uint half_k = SPLIT_K == 2 ? at.part : last ? 0 : 1;     // of what comes next
+        if (last) {
             async_wait(STAGES - 2);
             barrier(CLK_LOCAL_MEM_FENCE);
             // The next stage is there, and all warps have loaded what they need of this one.
@@ -337,15 +322,37 @@ LINEAR_INLINE void multiply_step(fragment_unit unit, work_t *s, place_t at, cons
             async_commit();
             r->step++;
             r->slot = r->slot + 1 < STAGES ? r->slot + 1 : 0;
-            load_codes_of(unit, s, at, r->memory + r->slot * STAGE);
+        }
+        local const uint4 *stage = r->memory + r->slot * STAGE;
+        if (AHEAD) {
+            FRAGMENT_UNROLL
+            for (uint p = 0; p < PARTS; p++)
+                load_x(unit, s, at, stage, half_k, p, next);
         }
         FRAGMENT_UNROLL
-        for (uint first = 0; first < PARTS; first += PARTS / 2) {
-            multiply(unit, s, TILES - 1, 0, w[0], first, PARTS / 2);
-            multiply(unit, s, TILES - 1, 1, w[1], first, PARTS / 2);
+        for (uint n = 0; n < TILES; n++) {
+            uint w[2][4];
+            if (IS_SKIPPED(at, n))
+                continue;
+            if (begins && turn == 0)
+                turn_block(unit, s, n);
+            make(s, n, turn, 0, w[0]);
+            make(s, n, turn, 1, w[1]);
+            if (last)
+                load_codes_of(unit, s, at, stage, n);
+            if (AHEAD || n + 1 < TILES) {
+                multiply(unit, s, n, 0, w[0], now, 0, PARTS);
+                multiply(unit, s, n, 1, w[1], now, 0, PARTS);
+                continue;
+            }
             FRAGMENT_UNROLL
-            for (uint p = first; p < first + PARTS / 2; p++)
-                load_x(unit, s, at, r->memory + r->slot * STAGE, next, p);
+            for (uint first = 0; first < PARTS; first += PARTS / 2) {
+                multiply(unit, s, n, 0, w[0], now, first, PARTS / 2);
+                multiply(unit, s, n, 1, w[1], now, first, PARTS / 2);
+                FRAGMENT_UNROLL
+                for (uint p = first; p < first + PARTS / 2; p++)
+                    load_x(unit, s, at, stage, half_k, p, next);
+            }
         }
     }
 }
@@ -355,6 +362,12 @@ LINEAR_INLINE void begin(const linear_t a, fragment_unit unit, work_t *s, uint b
 #if GROUPED
     s->groups.entry = (block + unit.lane / 8) * a.groups * 8 + unit.lane % 8;
     s->groups.scale = TWICE(0x3c00u);
+#ifdef NO_TURN
+    for (uint n = 0; n < TILES; n++) {
+        s->zero[n] = 0xe800f800u + (uint)a.zero;
+        s->factor[n] = 0x40005000u;
+    }
+#endif
     ask_for_group(a, &s->groups, 0);
 #endif
     FRAGMENT_UNROLL
@@ -420,15 +433,19 @@ linear_packed_wide(LINEAR_PARAMETERS)
     begin(a, unit, &s, block);
     async_wait(STAGES - 1);
     barrier(CLK_LOCAL_MEM_FENCE);
-    load_codes_of(unit, &s, at, memory);
+    FRAGMENT_UNROLL
+    for (uint n = 0; n < TILES; n++)
+        load_codes_of(unit, &s, at, memory, n);
     FRAGMENT_UNROLL
     for (uint p = 0; p < PARTS; p++)
-        load_x(unit, &s, at, memory, SPLIT_K == 2 ? at.part : 0, p);
+        load_x(unit, &s, at, memory, SPLIT_K == 2 ? at.part : 0, p, 0);
 
     uint phase = 0, group = 0; // the step within its group
     _Pragma("unroll 1")
     for (uint step = 0; step < ring.steps; step++) {
-#if GROUPED
+#ifdef NO_TURN
+        multiply_step(unit, &s, at, &copies, &ring, false);
+#elif GROUPED
         if (phase == 0) {
             turn_to_next(&s.groups);
             ask_for_group(a, &s.groups, ++group);
