@@ -94,6 +94,7 @@ static inline place_t place_of(fragment_unit unit)
 
 typedef struct {
     global const uint4 *x, *w;
+    global const uint4 *ahead;
     uint x_at[X_COPIES], w_step; // of W, blocks an equal distance apart
     uint to;                      // of x
 } copies_t;
@@ -110,8 +111,21 @@ LINEAR_INLINE copies_t copies_of(const linear_t a, ulong row, uint block)
         c.x_at[i] = min((item + i * ITEMS) / X_CHUNKS, last_row) * (uint)(a.x_rows.s0 / 8) +
                     item % X_CHUNKS;
     c.w = (global const uint4 *)(a.data + (block + item / LANES) * a.pitch) + item % LANES;
+    c.ahead = (global const uint4 *)(a.data + (block + min(item / 16, (uint)BLOCKS - 1)) * a.pitch) + item % 16 * 2;
     c.w_step = ITEMS / LANES * (uint)(a.pitch / 16);
     return c;
+}
+
+#ifndef DISTANCE
+#define DISTANCE 0
+#endif
+LINEAR_INLINE void prefetch(const copies_t *c, uint step)
+{
+#if DISTANCE && defined(ASYNC_COPY_CP)
+    FRAGMENT_UNROLL
+    for (uint i = 0; i < 256 / ITEMS; i++)
+        __asm__ volatile("prefetch.global.L2 [%0];" : : "l"(c->ahead + (i * (ITEMS / 16) * (c->w_step / (ITEMS / LANES)) + step * LANES)));
+#endif
 }
 
 LINEAR_INLINE void fetch(const copies_t *c, uint step, local uint4 *stage)
@@ -317,8 +331,10 @@ LINEAR_INLINE void multiply_step(fragment_unit unit, work_t *s, place_t at, cons
             async_wait(STAGES - 2);
             barrier(CLK_LOCAL_MEM_FENCE);
             // The next stage is there, and all warps have loaded what they need of this one.
-            if (r->step < r->steps)
+            if (r->step < r->steps) {
                 fetch(copies, r->step, r->memory + r->slot * STAGE);
+                prefetch(copies, min(r->step + DISTANCE, r->steps - 1));
+            }
             async_commit();
             r->step++;
             r->slot = r->slot + 1 < STAGES ? r->slot + 1 : 0;
@@ -441,6 +457,7 @@ linear_packed_wide(LINEAR_PARAMETERS)
         load_x(unit, &s, at, memory, SPLIT_K == 2 ? at.part : 0, p, 0);
 
     uint phase = 0, group = 0; // the step within its group
+    (void)phase, (void)group, (void)period;
     _Pragma("unroll 1")
     for (uint step = 0; step < ring.steps; step++) {
 #ifdef NO_TURN

@@ -522,6 +522,12 @@ static llmk_status self_test(llmk_trial *t, const void *problem)
                         t->variant->launch == llmk_linear_emulated_nv_stream_launch ||
                         t->variant->launch == llmk_linear_nv_rows_launch ||
                         t->variant->launch == llmk_linear_emulated_nv_rows_launch;
+    const bool tiled = t->variant->launch == llmk_linear_nv_launch ||
+                       t->variant->launch == llmk_linear_emulated_nv_launch ||
+                       t->variant->launch == llmk_linear_nv_packed_launch ||
+                       t->variant->launch == llmk_linear_emulated_nv_packed_launch;
+    if (tiled)
+        LLMK_TRY(llmk_linear_self_test_plain(t, p->x.dtype, p->weights, p->y.dtype));
     return llmk_linear_self_test(t, p->x.dtype, p->weights, p->y.dtype,
                                  dot      ? 2
                                  : few    ? GEMV_ROWS

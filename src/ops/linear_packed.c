@@ -46,8 +46,9 @@ bool llmk_linear_packed_is_short(const llmk_weights *w)
 }
 
 #define WIDE_ROWS    64u
-#define WIDE_COLUMNS 128u
+#define WIDE_COLUMNS 256u
 #define WIDE_STEP    64u
+#define WIDE_ITEMS   256u
 
 bool llmk_linear_packed_may_be_wide(const linear_problem *p)
 {
@@ -80,7 +81,7 @@ static llmk_status launch_wide(llmk_launch *launch, const linear_problem *p, con
                              .kernel = "linear_packed_wide",
                              .rows = WIDE_ROWS,
                              .columns = WIDE_COLUMNS,
-                             .local = {ITEMS, 1, 1}};
+                             .local = {WIDE_ITEMS, 1, 1}};
     return llmk_linear_run(launch, p, &r);
 }
 
@@ -89,7 +90,7 @@ static bool is_wide(const llmk_launch *launch, const linear_problem *p)
 {
     if (!llmk_linear_packed_may_be_wide(p))
         return false;
-    return launch->config ? launch->config->value[0] == WIDE_COLUMNS
+    return launch->config ? launch->config->value[0] == 128
                           : p->x.nrows > 32 || p->batch_invariant;
 }
 

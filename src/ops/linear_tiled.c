@@ -1,6 +1,6 @@
 /*
  * linear_tiled.c - the linear layer on matrix units: cl/linear/linear_tiled.cl in its
- * configurations. docs/matrix-units.md explains the kernel, docs/notes/performance.md the sizes
+ * configurations, and linear_tiled_plain.cl in place of one of them. docs/matrix-units.md explains the kernel, docs/notes/performance.md the sizes
  * chosen here.
  */
 #include "ops/linear.h"
@@ -68,6 +68,22 @@ static bool fits(const llmk_context *ctx, const linear_problem *p, const config 
     return true;
 }
 
+/* Whether linear_tiled_plain.cl serves: nv's tile, in which it is the faster kernel. */
+#define PLAIN_TILE 128u
+#define PLAIN_STEP 32u
+
+static bool is_plain(const linear_problem *p)
+{
+    const llmk_weights *w = p->weights;
+    if (!p->x.unit || !p->x.simple || p->x.align < 16 || w->k % PLAIN_STEP != 0 ||
+        p->x.rows.s0 > UINT32_MAX / PLAIN_TILE)
+        return false;
+    for (size_t i = 0; i < w->segment_count; i++)
+        if (w->segments[i].rows < PLAIN_TILE || w->segments[i].rows % 8 != 0)
+            return false;
+    return true;
+}
+
 static bool has_mma(llmk_context *ctx, llmk_reason *why)
 {
     if (ctx->caps.vendor != LLMK_VENDOR_NVIDIA || ctx->caps.compute_capability < 80)
@@ -83,12 +99,14 @@ bool llmk_linear_nv_supports(llmk_context *ctx, const void *problem, llmk_reason
 }
 
 /* Wide tiles need half as much from the cache, but one of them fills a compute unit: only where
- * there are several for each. */
+ * there are several for each, and nv has no better kernel. */
 bool llmk_linear_nv_wide_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
 {
     const linear_problem *p = problem;
     if (!has_mma(ctx, why) || !fits(ctx, p, &nv_wide, why))
         return false;
+    if (is_plain(p) && !ctx->is_trial && !llmk_variant_is_forced(ctx, "linear", nv_wide.name))
+        return llmk_no(why, "nv is faster for plain rows of x");
     const uint64_t tiles = (p->x.nrows + nv_wide.rows - 1) / nv_wide.rows *
                            ((p->weights->n + nv_wide.columns - 1) / nv_wide.columns);
     if (tiles < 4 * (uint64_t)ctx->caps.compute_units && !ctx->is_trial &&
@@ -144,6 +162,32 @@ static llmk_status launch_tiled(llmk_launch *launch, const linear_problem *p, co
     return llmk_linear_run(launch, p, &r);
 }
 
+static llmk_status launch_nv(llmk_launch *launch, const linear_problem *p, const config *c,
+                             const char *unit)
+{
+    if (!is_plain(p))
+        return launch_tiled(launch, p, c);
+    char defines[64];
+    llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype), unit, NULL);
+    const linear_recipe r = {.file = "linear/linear_tiled_plain.cl",
+                             .defines = defines,
+                             .kernel = "linear_tiled_plain",
+                             .rows = c->rows,
+                             .columns = c->columns,
+                             .local = {c->items, 1, 1}};
+    return llmk_linear_run(launch, p, &r);
+}
+
+llmk_status llmk_linear_nv_launch(llmk_launch *launch, const void *problem)
+{
+    return launch_nv(launch, problem, &nv, " -DFRAGMENT_MMA -DASYNC_COPY_CP");
+}
+
+llmk_status llmk_linear_emulated_nv_launch(llmk_launch *launch, const void *problem)
+{
+    return launch_nv(launch, problem, &emulated_nv, " -DFRAGMENT_MMA -DFRAGMENT_EMULATED");
+}
+
 #define LAUNCH(id)                                                                                 \
     llmk_status llmk_linear_##id##_launch(llmk_launch *launch, const void *problem)                \
     {                                                                                              \
@@ -151,8 +195,6 @@ static llmk_status launch_tiled(llmk_launch *launch, const linear_problem *p, co
     }
 
 LAUNCH(nv_wide)
-LAUNCH(nv)
 LAUNCH(amd)
-LAUNCH(emulated_nv)
 LAUNCH(emulated_nv_wide)
 LAUNCH(emulated_amd)
