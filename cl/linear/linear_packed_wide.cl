@@ -23,10 +23,12 @@
 #define SPLIT_K 1
 #endif
 #ifndef SPLIT_M
-#define SPLIT_M 2
+#define SPLIT_M 1
+#define RESIDENT_WG 2
 #endif
 #ifndef PARTS
-#define PARTS 4
+#define PARTS 8
+#define BLOCK_TURN
 #endif
 #define WARPS  (WARPS_N * SPLIT_K * SPLIT_M)
 #define ITEMS  (WARPS * FRAGMENT_WAVE)

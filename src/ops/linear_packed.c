@@ -48,18 +48,16 @@ bool llmk_linear_packed_is_short(const llmk_weights *w)
 #define WIDE_ROWS    64u
 #define WIDE_COLUMNS 256u
 #define WIDE_STEP    64u
-#define WIDE_ITEMS   256u
 
 bool llmk_linear_packed_may_be_wide(const linear_problem *p)
 {
     const llmk_weights *w = p->weights;
-    const bool grouped = w->groups > 1;
-    if (w->order || !p->x.unit || !p->x.simple || p->x.align < 16 || w->k % WIDE_STEP != 0 ||
-        p->x.rows.s0 > UINT32_MAX / WIDE_ROWS || w->n / 2 > UINT32_MAX / 16 / w->groups)
+    if (w->layout != LLMK_LAYOUT_U4_NV || w->order || !p->x.unit || !p->x.simple ||
+        p->x.align < 16 || w->k % WIDE_STEP != 0 || p->x.rows.s0 > UINT32_MAX / WIDE_ROWS ||
+        w->n / 2 > UINT32_MAX / 16 / w->groups)
         return false;
-    /* Quotients of other scales could overflow; codes of bytes have no room for the factor. */
-    if (grouped && (w->layout != LLMK_LAYOUT_U4_NV || w->scale_kind != LLMK_SCALE_F16 ||
-                    w->group_size % WIDE_STEP != 0))
+    /* Quotients of scales with more exponents could overflow. */
+    if (w->groups > 1 && (w->scale_kind != LLMK_SCALE_F16 || w->group_size % WIDE_STEP != 0))
         return false;
     if (w->scale_kind == LLMK_SCALE_F16_MIN)
         return false;
@@ -74,14 +72,14 @@ static llmk_status launch_wide(llmk_launch *launch, const linear_problem *p, con
     const llmk_weights *w = p->weights;
     char defines[128];
     llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype),
-              llmk_layout_is_u4(w->layout) ? " -DW=u4_nv" : " -DW=s8_nv",
-              w->groups > 1 ? " -DGROUPED=1" : " -DGROUPED=0", " -DFRAGMENT_MMA", unit, NULL);
+              " -DW=u4_nv", w->groups > 1 ? " -DGROUPED=1" : " -DGROUPED=0", " -DFRAGMENT_MMA",
+              unit, NULL);
     const linear_recipe r = {.file = "linear/linear_packed_wide.cl",
                              .defines = defines,
                              .kernel = "linear_packed_wide",
                              .rows = WIDE_ROWS,
                              .columns = WIDE_COLUMNS,
-                             .local = {WIDE_ITEMS, 1, 1}};
+                             .local = {ITEMS, 1, 1}};
     return llmk_linear_run(launch, p, &r);
 }
 
