@@ -463,7 +463,8 @@ static const llmk_config configs[] = {
     {"nv90-packed", "256", {256}, 0, 0},
     {"nv-packed", "32", {32}, 0, 0},
     {"nv-packed", "64", {64}, 0, 0},
-    {"nv-packed", "wide", {128}, 0, 0},
+    {"nv-packed", "32x128", {128}, 0, 0},
+    {"nv-packed", "64x256", {256}, 0, 0},
     TEAM_CONFIG("subgroup", 32),
     TEAM_CONFIG("subgroup", 64),
     TEAM_CONFIG("subgroup", 128),
@@ -481,11 +482,12 @@ static bool config_fits(const llmk_context *ctx, const void *problem, const llmk
     const llmk_weights *w = ((const linear_problem *)problem)->weights;
     const bool u4 = llmk_layout_is_u4(w->layout);
     (void)ctx;
-    if (strcmp(c->variant, "nv-packed") == 0 && c->value[0] != 32 && llmk_linear_packed_is_short(w))
+    const bool packed = strcmp(c->variant, "nv-packed") == 0;
+    if (packed && c->value[0] == 64 && llmk_linear_packed_is_short(w))
         return llmk_no(why, "short groups take tiles of 32 rows");
-    if (strcmp(c->variant, "nv-packed") == 0 && c->value[0] == 128 &&
-        !llmk_linear_packed_may_be_wide(problem))
-        return llmk_no(why, "wide tiles are for plain rows of x and groups of whole steps");
+    if (packed && c->value[0] > 64 && !llmk_linear_packed_may_be_wide(problem, c->value[0]))
+        return llmk_no(why, "wide tiles are for plain rows of x, weights of 4 bits, and groups of "
+                            "whole steps");
     if (strcmp(c->variant, "nv-stream") == 0 && strcmp(c->name, "fine") == 0 && !u4)
         return llmk_no(why, "for weights of 4 bits");
     if (strcmp(c->variant, "nv-stream") == 0 && strcmp(c->name, "large") != 0 &&
