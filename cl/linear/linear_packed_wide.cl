@@ -1,7 +1,7 @@
-// The linear layer on mma.sync for weights of 4 bits and many rows of x, where all of K has one scale
-// or groups are whole steps with f16 scales, x is plain rows (on 16-byte boundaries, one stride
-// apart), K whole steps and N a work-group's columns or more. As linear_packed.cl, but a warp has 64
-// columns of y, so that what it reads of x serves four blocks of W. The build chooses
+// The linear layer on mma.sync for weights of 4 bits and many rows of x, where all of K has one
+// scale or groups are whole steps with f16 scales, x is plain rows (on 16-byte boundaries, one
+// stride apart), K whole steps and N a work-group's columns or more. As linear_packed.cl, but a
+// warp has 64 columns of y, so that what it reads of x serves four blocks of W. The build chooses
 //
 //     -DX=f16 | bf16   -DW=u4_nv   -DFRAGMENT_MMA, and perhaps -DFRAGMENT_EMULATED
 //     -DGROUPED=0 | 1   one scale a row of W, or one a group
@@ -47,7 +47,10 @@
 #define SUM_PITCH  (PASS_TILES * 16 + 4)
 
 // The four lanes of a quad read half a row, those of two quads different halves of the banks.
-static inline uint x_index(uint row, uint chunk) { return row * X_CHUNKS + (chunk ^ row % 2 * 4); }
+static inline uint x_index(uint row, uint chunk)
+{
+    return row * X_CHUNKS + (chunk ^ row % 2 * 4);
+}
 
 // ---- Copies
 
@@ -229,8 +232,8 @@ LINEAR_INLINE void make(const work_t *s, uint n, uint half_k, uint j, uint *w)
 #endif
 }
 
-LINEAR_INLINE void multiply(fragment_unit unit, work_t *s, uint n, uint j, const uint *w, uint first,
-                            uint count)
+LINEAR_INLINE void multiply(fragment_unit unit, work_t *s, uint n, uint j, const uint *w,
+                            uint first, uint count)
 {
     FRAGMENT_UNROLL
     for (uint p = first; p < first + count; p++)
@@ -425,8 +428,8 @@ LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *mem
     for (uint pass = 0; pass < TILES / PASS_TILES; pass++) {
         put_sums(unit, &s, sums, pass, parts, split);
         _Pragma("unroll 1")
-        for (uint i = unit.lane + s.part * FRAGMENT_WAVE; i < TILE_M(parts) * PASS_TILES * 2;
-             i += FRAGMENT_WAVE * split) {
+        for (uint i = unit.lane + s.part * FRAGMENT_WAVE;
+             i < TILE_M(parts) * PASS_TILES * 2; i += FRAGMENT_WAVE * split) {
             const uint r = i / (PASS_TILES * 2), c = i % (PASS_TILES * 2) * 8;
             const uint column = (block + pass * PASS_TILES) * 16 + c;
             if (row + r < a.m && column >= first_column && column < a.n)

@@ -1,7 +1,8 @@
 // linear_tiled.cl for plain rows of x, NVIDIA's matrix unit and asynchronous copies: rows of x on
-// 16-byte boundaries and one stride apart, K in whole stages, N a multiple of 8 and at least a tile's.
-// The sums have the bits of linear_tiled.cl's. A warp has one set of operands: fragments of W are asked
-// for one ahead, those of x replaced as the last of W is multiplied by them. The build chooses
+// 16-byte boundaries and one stride apart, K in whole stages, N a multiple of 8 and at least a
+// tile's. The sums have the bits of linear_tiled.cl's. A warp has one set of operands: fragments of
+// W are asked for one ahead, those of x replaced as the last of W is multiplied by them. The build
+// chooses
 //
 //     -DX=f16 | bf16   -DFRAGMENT_MMA -DASYNC_COPY_CP, or -DFRAGMENT_EMULATED instead of the latter
 #define FRAGMENT_TYPE X
@@ -24,7 +25,8 @@
 #define W_TILE (TILE * CHUNKS)         // where W begins in a stage
 #define STAGE  (2 * TILE * CHUNKS)
 
-// At the end each warp turns its sums into rows, 16 at a time. The pitch spreads them over the banks.
+// At the end each warp turns its sums into rows, 16 at a time. The pitch spreads them over the
+// banks.
 #define PATCH_PITCH (WARP + 8)
 
 typedef struct {
@@ -71,8 +73,8 @@ static inline fragment_b load_w(fragment_unit unit, local const uint4 *stage, ui
                            unit.wave / WARPS_M * WARP + j * FRAGMENT_SIZE, step * FRAGMENT_CHUNKS);
 }
 
-kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) RESIDENT(2) void
-linear_tiled_plain(LINEAR_PARAMETERS)
+kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
+RESIDENT(2) void linear_tiled_plain(LINEAR_PARAMETERS)
 {
     local uint4 tiles[STAGES * STAGE];
     FRAGMENT_UNIT(unit, WARPS_M * WARPS_N);
@@ -136,8 +138,8 @@ linear_tiled_plain(LINEAR_PARAMETERS)
         }
     }
 
-    // One pass for every row of fragments: sums in registers must be named by constants, the rest is
-    // there once.
+    // One pass for every row of fragments: sums in registers must be named by constants, the rest
+    // is there once.
     local float *patch = (local float *)tiles + unit.wave * FRAGMENT_SIZE * PATCH_PITCH;
     _Pragma("unroll 1")
     for (uint pass = 0; pass < FRAGMENTS; pass++) {

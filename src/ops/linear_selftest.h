@@ -18,8 +18,8 @@ llmk_status llmk_linear_self_test(llmk_trial *t, llmk_dtype x, const llmk_weight
 llmk_status llmk_linear_self_test_wide(llmk_trial *t, llmk_dtype x, const llmk_weights *like,
                                        llmk_dtype y);
 
-/* The same for those that have a kernel for rows of x on 16-byte boundaries, K in whole steps and N of
- * a tile or more: on 70 rows. */
+/* The same for those that have a kernel for rows of x on 16-byte boundaries, K in whole steps and N
+ * of a tile or more: on 70 rows. */
 llmk_status llmk_linear_self_test_plain(llmk_trial *t, llmk_dtype x, const llmk_weights *like,
                                         llmk_dtype y);
 

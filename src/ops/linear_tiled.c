@@ -1,7 +1,7 @@
 /*
  * linear_tiled.c - the linear layer on matrix units: cl/linear/linear_tiled.cl in its
- * configurations, and linear_tiled_plain.cl in place of one of them. docs/matrix-units.md explains the kernel, docs/notes/performance.md the sizes
- * chosen here.
+ * configurations, and linear_tiled_plain.cl in place of one of them. docs/matrix-units.md explains
+ * the kernel, docs/notes/performance.md the sizes chosen here.
  */
 #include "ops/linear.h"
 
