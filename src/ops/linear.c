@@ -472,6 +472,8 @@ static const llmk_config configs[] = {
     {"nv90-packed", "256", {256}, 0, 0},
     {"nv-packed", "32", {32}, 0, 0},
     {"nv-packed", "64", {64}, 0, 0},
+    {"nv-packed", "32x128", {128}, 0, 0},
+    {"nv-packed", "64x256", {256}, 0, 0},
     TEAM_CONFIG("subgroup", 32),
     TEAM_CONFIG("subgroup", 64),
     TEAM_CONFIG("subgroup", 128),
@@ -490,10 +492,14 @@ static bool config_fits(const llmk_context *ctx, const void *problem, const llmk
     const llmk_weights *w = ((const linear_problem *)problem)->weights;
     const bool u4 = llmk_layout_is_u4(w->layout);
     (void)ctx;
+    const bool packed = strcmp(c->variant, "nv-packed") == 0;
     if (strcmp(c->variant, "nv90") == 0 && c->value[0] == 0 && !llmk_linear_nv90_is_even(problem))
         return llmk_no(why, "tall tiles are for what copies of boxes and of vectors can move");
-    if (strcmp(c->variant, "nv-packed") == 0 && c->value[0] != 32 && llmk_linear_packed_is_short(w))
+    if (packed && c->value[0] == 64 && llmk_linear_packed_is_short(w))
         return llmk_no(why, "short groups take tiles of 32 rows");
+    if (packed && c->value[0] > 64 && !llmk_linear_packed_may_be_wide(problem, c->value[0]))
+        return llmk_no(why, "wide tiles are for plain rows of x, weights of 4 bits, and groups of "
+                            "whole steps");
     if (strcmp(c->variant, "nv-stream") == 0 && strcmp(c->name, "fine") == 0 && !u4)
         return llmk_no(why, "for weights of 4 bits");
     if (strcmp(c->variant, "nv-stream") == 0 && strcmp(c->name, "large") != 0 &&
@@ -532,6 +538,12 @@ static llmk_status self_test(llmk_trial *t, const void *problem)
                         t->variant->launch == llmk_linear_emulated_nv_stream_launch ||
                         t->variant->launch == llmk_linear_nv_rows_launch ||
                         t->variant->launch == llmk_linear_emulated_nv_rows_launch;
+    const bool tiled = t->variant->launch == llmk_linear_nv_launch ||
+                       t->variant->launch == llmk_linear_emulated_nv_launch ||
+                       t->variant->launch == llmk_linear_nv_packed_launch ||
+                       t->variant->launch == llmk_linear_emulated_nv_packed_launch;
+    if (tiled)
+        LLMK_TRY(llmk_linear_self_test_plain(t, p->x.dtype, p->weights, p->y.dtype));
     return llmk_linear_self_test(t, p->x.dtype, p->weights, p->y.dtype,
                                  dot      ? 2
                                  : few    ? GEMV_ROWS

@@ -1,6 +1,7 @@
 /*
  * linear_packed.c - the linear layer for more rows of x than linear_stream.c takes and weights in
- * the layouts of mma.sync: cl/linear/linear_packed.cl.
+ * the layouts of mma.sync: cl/linear/linear_packed.cl, or where rows of x are plain and groups
+ * of whole steps, linear_packed_wide.cl. docs/notes/performance.md has the sizes chosen here.
  */
 #include "ops/elementwise.h"
 #include "ops/linear.h"
@@ -44,8 +45,65 @@ bool llmk_linear_packed_is_short(const llmk_weights *w)
     return (w->groups > 1 && w->group_size % 64 != 0) || w->scale_kind == LLMK_SCALE_F16_MIN;
 }
 
+/* Tiles of linear_packed_wide.cl. */
+typedef struct wide_tile {
+    const char *kernel;
+    uint32_t rows, columns;
+} wide_tile;
+
+static const wide_tile few_rows = {"linear_packed_wide_32", 32, 128};
+static const wide_tile many_rows = {"linear_packed_wide_64", 64, 256};
+
+#define WIDE_STEP 64u /* along K */
+
+bool llmk_linear_packed_may_be_wide(const linear_problem *p, uint32_t columns)
+{
+    const llmk_weights *w = p->weights;
+    if (w->layout != LLMK_LAYOUT_U4_NV || w->order || !p->x.unit || !p->x.simple ||
+        p->x.align < 16 || w->k % WIDE_STEP != 0 || p->x.rows.s0 > UINT32_MAX / many_rows.rows ||
+        w->n / 2 + 16 > UINT32_MAX / w->groups || w->scale_kind == LLMK_SCALE_F16_MIN)
+        return false;
+    /* Quotients of scales with more exponents could overflow. */
+    if (w->groups > 1 && (w->scale_kind != LLMK_SCALE_F16 || w->group_size % WIDE_STEP != 0))
+        return false;
+    for (size_t i = 0; i < w->segment_count; i++)
+        if (w->segments[i].rows < columns)
+            return false;
+    return true;
+}
+
+/* NULL: none. A batch-invariant call of few rows, too, takes what serves many. */
+static const wide_tile *wide_tile_of(const llmk_launch *launch, const linear_problem *p)
+{
+    const bool few = launch->config ? launch->config->value[0] == few_rows.columns
+                                    : p->x.nrows <= few_rows.rows && !p->batch_invariant;
+    const wide_tile *tile = few ? &few_rows : &many_rows;
+    if (launch->config && launch->config->value[0] != tile->columns)
+        return NULL;
+    return llmk_linear_packed_may_be_wide(p, tile->columns) ? tile : NULL;
+}
+
+static llmk_status launch_wide(llmk_launch *launch, const linear_problem *p, const wide_tile *tile,
+                               const char *unit)
+{
+    char defines[128];
+    llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype), " -DW=u4_nv",
+              p->weights->groups > 1 ? " -DGROUPED=1" : " -DGROUPED=0", " -DFRAGMENT_MMA", unit,
+              NULL);
+    const linear_recipe r = {.file = "linear/linear_packed_wide.cl",
+                             .defines = defines,
+                             .kernel = tile->kernel,
+                             .rows = tile->rows,
+                             .columns = tile->columns,
+                             .local = {ITEMS, 1, 1}};
+    return llmk_linear_run(launch, p, &r);
+}
+
 static llmk_status launch_packed(llmk_launch *launch, const linear_problem *p, const char *unit)
 {
+    const wide_tile *wide = wide_tile_of(launch, p);
+    if (wide)
+        return launch_wide(launch, p, wide, unit);
     const llmk_weights *w = p->weights;
     const bool short_groups = llmk_linear_packed_is_short(w);
     const bool few =

@@ -324,6 +324,13 @@ llmk_status llmk_linear_self_test_tall(llmk_trial *t, llmk_dtype x, const llmk_w
     return run(t, x, &r, y, 270, 352, 136, 0);
 }
 
+llmk_status llmk_linear_self_test_plain(llmk_trial *t, llmk_dtype x, const llmk_weights *like,
+                                        llmk_dtype y)
+{
+    const recipe r = recipe_of(like);
+    return run(t, x, &r, y, 70, 264, 1024, r.format == LLMK_FORMAT_COMPRESSED_TENSORS ? 128 : 0);
+}
+
 uint64_t llmk_linear_trial_depth(const llmk_weights *like)
 {
     const recipe r = recipe_of(like);

@@ -22,6 +22,11 @@ llmk_status llmk_linear_self_test_wide(llmk_trial *t, llmk_dtype x, const llmk_w
 llmk_status llmk_linear_self_test_tall(llmk_trial *t, llmk_dtype x, const llmk_weights *like,
                                        llmk_dtype y);
 
+/* The same for those that have a kernel for rows of x on 16-byte boundaries, K in whole steps and N
+ * of a tile or more: on 70 rows. */
+llmk_status llmk_linear_self_test_plain(llmk_trial *t, llmk_dtype x, const llmk_weights *like,
+                                        llmk_dtype y);
+
 /* A K for the next, with several groups. */
 uint64_t llmk_linear_trial_depth(const llmk_weights *like);
 /* Experts [experts, n, k] that look to kernels as `like` does; their values, which live as long as

@@ -1,7 +1,7 @@
 /*
  * linear_tiled.c - the linear layer on matrix units: cl/linear/linear_tiled.cl in its
- * configurations. docs/matrix-units.md explains the kernel, docs/notes/performance.md the sizes
- * chosen here.
+ * configurations, and linear_tiled_plain.cl in place of one of them. docs/matrix-units.md explains
+ * the kernel, docs/notes/performance.md the sizes chosen here.
  */
 #include "ops/linear.h"
 
@@ -117,6 +117,22 @@ static bool fits(const llmk_context *ctx, const linear_problem *p, const config 
     return true;
 }
 
+/* Whether linear_tiled_plain.cl serves: nv's tile, in which it is the faster kernel. */
+#define PLAIN_TILE 128u
+#define PLAIN_STEP 32u
+
+static bool is_plain(const linear_problem *p)
+{
+    const llmk_weights *w = p->weights;
+    if (!p->x.unit || !p->x.simple || p->x.align < 16 || w->k % PLAIN_STEP != 0 ||
+        p->x.rows.s0 > UINT32_MAX / PLAIN_TILE)
+        return false;
+    for (size_t i = 0; i < w->segment_count; i++)
+        if (w->segments[i].rows < PLAIN_TILE || w->segments[i].rows % 8 != 0)
+            return false;
+    return true;
+}
+
 static bool has_mma(llmk_context *ctx, llmk_reason *why)
 {
     if (ctx->caps.vendor != LLMK_VENDOR_NVIDIA || ctx->caps.compute_capability < 80)
@@ -149,6 +165,13 @@ static bool fills(const llmk_context *ctx, const linear_problem *p, const config
     return true;
 }
 
+/* nv has the faster kernel for plain rows. */
+static bool is_better(const llmk_context *ctx, const linear_problem *p, llmk_reason *why)
+{
+    return !is_plain(p) || ctx->is_trial || llmk_variant_is_forced(ctx, "linear", nv_wide.name) ||
+           llmk_no(why, "nv is faster for plain rows of x");
+}
+
 static bool is_emulated(const llmk_context *ctx, const config *c, llmk_reason *why)
 {
     return ctx->is_trial || llmk_variant_is_forced(ctx, "linear", c->name) ||
@@ -174,30 +197,47 @@ static llmk_status launch_tiled(llmk_launch *launch, const linear_problem *p, co
     return llmk_linear_run(launch, p, &r);
 }
 
+/* nv's tile, by the faster kernel where it serves. */
+static llmk_status launch_nv(llmk_launch *launch, const linear_problem *p, const config *c)
+{
+    if (!is_plain(p))
+        return launch_tiled(launch, p, c);
+    char defines[80];
+    llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype), " ", c->unit, NULL);
+    defines[strlen(defines) - 1] = '\0'; /* the unit's last space */
+    const linear_recipe r = {.file = "linear/linear_tiled_plain.cl",
+                             .defines = defines,
+                             .kernel = "linear_tiled_plain",
+                             .rows = c->tile->rows,
+                             .columns = c->tile->columns,
+                             .local = {c->tile->items, 1, 1}};
+    return llmk_linear_run(launch, p, &r);
+}
+
 /* ---- The variants: which devices, and what else ---- */
 
-#define VARIANT(id, condition)                                                                     \
+#define VARIANT(id, launch_it, condition)                                                          \
     bool llmk_linear_##id##_supports(llmk_context *ctx, const void *problem, llmk_reason *why)     \
     {                                                                                              \
         return condition;                                                                          \
     }                                                                                              \
     llmk_status llmk_linear_##id##_launch(llmk_launch *launch, const void *problem)                \
     {                                                                                              \
-        return launch_tiled(launch, problem, &(id));                                               \
+        return launch_it(launch, problem, &(id));                                                  \
     }
 #define FITS(id)  fits(ctx, problem, &(id), 0, why)
 #define FILLS(id) FITS(id) && fills(ctx, problem, &(id), why)
 #define EMULATED(id)                                                                               \
     is_emulated(ctx, &(id), why) && fits(ctx, problem, &(id), EMULATOR_BYTES((id).tile->waves), why)
 
-VARIANT(nv_wide, has_mma(ctx, why) && FILLS(nv_wide))
-VARIANT(nv, has_mma(ctx, why) && FITS(nv))
-VARIANT(amd_wide, has_mfma(ctx, &amd_wide, why) && FILLS(amd_wide))
-VARIANT(amd, has_mfma(ctx, &amd, why) && FITS(amd))
-VARIANT(amd_w8a8_wide, has_mfma(ctx, &amd_w8a8_wide, why) && FILLS(amd_w8a8_wide))
-VARIANT(amd_w8a8, has_mfma(ctx, &amd_w8a8, why) && FITS(amd_w8a8))
-VARIANT(emulated_nv_wide, EMULATED(emulated_nv_wide))
-VARIANT(emulated_nv, EMULATED(emulated_nv))
-VARIANT(emulated_amd_wide, EMULATED(emulated_amd_wide))
-VARIANT(emulated_amd, EMULATED(emulated_amd))
-VARIANT(emulated_amd_w8a8, EMULATED(emulated_amd_w8a8))
+VARIANT(nv_wide, launch_tiled, has_mma(ctx, why) && FILLS(nv_wide) && is_better(ctx, problem, why))
+VARIANT(nv, launch_nv, has_mma(ctx, why) && FITS(nv))
+VARIANT(amd_wide, launch_tiled, has_mfma(ctx, &amd_wide, why) && FILLS(amd_wide))
+VARIANT(amd, launch_tiled, has_mfma(ctx, &amd, why) && FITS(amd))
+VARIANT(amd_w8a8_wide, launch_tiled, has_mfma(ctx, &amd_w8a8_wide, why) && FILLS(amd_w8a8_wide))
+VARIANT(amd_w8a8, launch_tiled, has_mfma(ctx, &amd_w8a8, why) && FITS(amd_w8a8))
+VARIANT(emulated_nv_wide, launch_tiled, EMULATED(emulated_nv_wide))
+VARIANT(emulated_nv, launch_nv, EMULATED(emulated_nv))
+VARIANT(emulated_amd_wide, launch_tiled, EMULATED(emulated_amd_wide))
+VARIANT(emulated_amd, launch_tiled, EMULATED(emulated_amd))
+VARIANT(emulated_amd_w8a8, launch_tiled, EMULATED(emulated_amd_w8a8))

@@ -209,6 +209,12 @@ static const case_entry entries[] = {
     {"n=100 k=320 x=f32 w=q4_0 y=f32 layout=nv", CASE_QUICK},
     {"m=67 n=100 k=320 x=f32 w=q8_0 y=bf16 layout=nv", CASE_QUICK},
     {"m=66 n=33 k=1003 w=w4 group=64 y=f32 layout=nv", CASE_QUICK},
+    {"m=70 n=270 k=448 w=w4 group=64 y=f32 layout=nv", CASE_QUICK}, /* wide tiles of nv-packed */
+    {"m=33 n=264 k=256 x=bf16 w=w4 y=f32 bias=f16 residual=f32 layout=nv", CASE_QUICK},
+    {"m=20 n=150 k=640 w=w4 group=128 zeros=none y=f32 layout=nv", CASE_QUICK},
+    {"m=29 n=264 k=256 x=bf16 w=w4 group=256 residual=f32 y=f32 layout=nv", CASE_QUICK},
+    {"m=130 n=200 k=160 y=f32 residual=f32", CASE_QUICK}, /* plain rows, for nv */
+    {"m=70 n=136 k=512 x=bf16 w=bf16 y=f32", CASE_QUICK},
     {"m=66 n=35 k=523 w=ct group=32 bits=8 order=act y=f32 layout=nv", CASE_QUICK},
     {"m=8 n=40 k=96 w=gptq_v1 group=32 order=act xgap=3 pad=1 layout=nv", CASE_QUICK},
     {"m=10 n=60 k=256 w=q4_0 pad=1 residual=f16 bias=f16 layout=nv", CASE_QUICK},

@@ -29,6 +29,10 @@ static const setting settings[] = {
     {"q4_1", NULL, LLMK_FORMAT_GGUF_Q4_1, 70, 1056, 0, 512, LLMK_F16, LLMK_CLASS_OF_DEVICE},
     {"w4 on the emulated matrix unit", "linear:emulated-nv-packed", LLMK_FORMAT_W4, 33, 200, 64, 65,
      LLMK_F16, LLMK_CLASS_NV},
+    {"w4 on the emulated matrix unit, wide tiles", "linear:emulated-nv-packed", LLMK_FORMAT_W4, 264,
+     256, 64, 65, LLMK_F16, LLMK_CLASS_NV},
+    {"f16 on the emulated matrix unit, plain rows", "linear:emulated-nv", LLMK_FORMAT_F16, 136, 160,
+     0, 17, LLMK_F16, LLMK_CLASS_OF_DEVICE},
     {"f16 on the emulated matrix unit", "linear:emulated-nv", LLMK_FORMAT_F16, 33, 200, 0, 17,
      LLMK_F16, LLMK_CLASS_OF_DEVICE},
 };

@@ -274,6 +274,10 @@ static const struct {
      "m={1,12,70} n={32,64} k=256 x=" FLOATS " w=w4 group={0,32,64,128} layout={portable,nv}"},
     {"linear",
      "m={1,12,70} n={32,64} k=256 x=" FLOATS " w=w8 group={0,32,64} layout={portable,nv}"},
+    /* Plain rows of x. */
+    {"linear", "m=70 n=256 k=256 x=f16 w=f16"},
+    {"linear", "m=70 n=256 k=256 x=bf16 w=bf16"},
+    {"linear", "m={20,70} n=256 k=256 x={f16,bf16} w=w4 group={0,128} layout=nv"},
     {"linear", "m=70 n=256 k=32 x=f32 w=f32"}, /* enough tiles for linear_gemm_wide */
     {"gated_linear", "m={1,70} n=64 k=256 x=" FLOATS " w={f32,f16,bf16,w8,q4_k,q6_k}"},
     {"gated_linear", "m={1,70} n=64 k=256 x=" FLOATS " w=w4 group={0,32,64,128}"},
