@@ -34,7 +34,7 @@ static linear_weights make_weights(void)
     w.zeros = calloc(1, w.zeros_bytes + 1);
     assert_true(w.data && w.scales && w.zeros && linear_weights_fill(&w, 3));
     rng random = {5};
-    for (size_t i = 0; i < N * GROUPS; i++)
+    for (size_t i = 0; i < (size_t)N * GROUPS; i++)
         ((uint16_t *)w.scales)[i] = scales[rng_next(&random) % (sizeof scales / sizeof *scales)];
     return w;
 }
