@@ -260,7 +260,8 @@ static bool ask(llmk_context *ctx, cl_command_queue queue, const case_op *op, co
 }
 
 /* Cases beside the quick ones, which leave pairs of types out: {a,b} stands for either. */
-#define FLOATS "{f32,f16,bf16}"
+#define FLOATS  "{f32,f16,bf16}"
+#define EXPERTS "t={4,12,30} e=4 k=2 h=256 f=128 x={f16,bf16}" /* few rows each, and more */
 static const struct {
     const char *op, *text;
 } more[] = {
@@ -287,6 +288,12 @@ static const struct {
     {"grouped_linear", "r={8,70} e=4 n=64 k=256 x=" FLOATS " w=w4"},
     {"grouped_linear", "r={8,70} e=4 n=64 k=256 x=" FLOATS " w=w4 group={0,32,64,128} nv"},
     {"grouped_linear", "r={8,70} e=4 n=64 k=256 x=" FLOATS " w=w8 group={0,32,64} nv"},
+    {"grouped_linear", "r={8,40} e=4 n=64 k=256 x={f16,bf16} w=gptq_v1 bits={4,8} "
+                       "group={32,64,128} order=act nv"},
+    {"moe_forward", EXPERTS " w=w4 group={0,32,64,128} zeros={packed,none} wscale={f16,f32} nv"},
+    {"moe_forward", EXPERTS " w=w8 group={0,32,64} nv"},
+    {"moe_forward", EXPERTS " w={q4_0,q4_1,q8_0} nv"},
+    {"moe_forward", EXPERTS " w=gptq_v1 bits={4,8} group={32,64,128} order=act layout=packed nv"},
 };
 
 /* As images/images.py does; how many cases were made. */
