@@ -1,0 +1,282 @@
+// The linear layer on a CPU with weights of 4 or 8 bits: a work-item takes a strip of rows of W. It
+// converts x to floats once for all of them, in the order in which words of codes fall apart: word
+// i of a block of sixteen holds the weights FIELDS i ... FIELDS i + FIELDS-1, so that a shift and a
+// mask of all sixteen words give a vector of codes, and the elements of x with the same index
+// within their word lie side by side. Work-groups of one item, and no local memory.
+#define LINEAR_COLD static __attribute__((noinline))
+#define LINEAR_CPU
+#include "linear/linear_typed.clh"
+
+enum { u4_bits = 4, q4_k_bits = 4, s8_bits = 8 };
+// What a stored code is more than its field, which is unsigned.
+enum { u4_sign = 0, q4_k_sign = 0, s8_sign = 0x80 };
+
+#define BITS   ((uint)LLMK_PASTE(W, _bits))
+#define SIGN   ((uint)LLMK_PASTE(W, _sign))
+#define FIELDS (32 / LLMK_PASTE(W, _bits)) // of a word
+#define BLOCK  (16u * FIELDS)
+#define STAGE  4096 // elements of x held as floats
+#define STRIP  64   // rows of W, at most, with so many totals as STAGE / 1024 rows of x have
+
+// A field at bit p of a float's mantissa, under the exponent of 2^(23-p), is that power more than
+// the field. Subtracting both it and the zero is exact: fields 0 ... of a word are taken where they
+// are as long as they fit, the others after a shift.
+#define REACH    (BITS == 4 ? 12u : 16u) // bits of a word between shifts
+#define PLACE(j) ((j)*BITS % REACH)
+#define POWER(p) (1 << (23 - (p)))
+
+LINEAR_INLINE float16 field(uint16 words, uint j, float16 base)
+{
+    const uint p = PLACE(j);
+    const uint16 part = words >> (j * BITS - p) & (((1u << BITS) - 1) << p);
+    return as_float16(part | (150 - p) << 23) - base;
+}
+
+// x[k0 ... k0+BLOCK-1] of a row; element FIELDS i + j is element i of out[j].
+LINEAR_INLINE void stage_block(const linear_t a, ulong row, uint k0, float16 *out)
+{
+    global const elem(X) *x = (global const elem(X) *)a.x + row + k0;
+    float16 v[FIELDS];
+    if ((a.x_access == X_UNIT || a.x_access == X_ALIGNED) && k0 + BLOCK <= a.k) {
+        _Pragma("unroll") for (uint j = 0; j < FIELDS; j++) v[j] =
+            LLMK_PASTE(X, _unaligned16)(x + 16 * j);
+    } else {
+        for (uint j = 0; j < FIELDS; j++)
+            v[j] = k0 + 16 * j < a.k ? x16(a, row, k0 + 16 * j) : 0.0f;
+    }
+    // Each pass moves the lowest bit of an element's index to the top.
+    _Pragma("unroll") for (uint pass = 1; pass < FIELDS; pass *= 2)
+    {
+        float16 t[FIELDS];
+        _Pragma("unroll") for (uint j = 0; j < FIELDS / 2; j++)
+        {
+            t[j] = (float16)(v[2 * j].even, v[2 * j + 1].even);
+            t[j + FIELDS / 2] = (float16)(v[2 * j].odd, v[2 * j + 1].odd);
+        }
+        _Pragma("unroll") for (uint j = 0; j < FIELDS; j++) v[j] = t[j];
+    }
+    _Pragma("unroll") for (uint j = 0; j < FIELDS; j++) out[j] = v[j];
+}
+
+// Sixteen words from weight k0 on of `count` rows, from row n on; at the edge the last row again.
+// Rows end at chunks of four words.
+LINEAR_INLINE void words_at(const linear_t a, uint n, uint count, uint k0, uint16 *words)
+{
+    const ulong at = (ulong)k0 * BITS / 8;
+    if (at + 64 <= a.pitch) {
+        _Pragma("unroll") for (uint r = 0; r < count; r++) words[r] =
+            vload16(0, (global const uint *)(a.data + min(n + r, a.n - 1) * a.pitch + at));
+    } else {
+        const uint4 none = 0;
+        _Pragma("unroll") for (uint r = 0; r < count; r++)
+        {
+            global const uint4 *q =
+                (global const uint4 *)(a.data + min(n + r, a.n - 1) * a.pitch + at);
+            words[r] = (uint16)(q[0], at + 32 <= a.pitch ? q[1] : none,
+                                at + 48 <= a.pitch ? q[2] : none, none);
+        }
+    }
+    if (SIGN) {
+        _Pragma("unroll") for (uint r = 0; r < count; r++) words[r] ^= 0x80808080u;
+    }
+}
+
+// Scales, minimums and zeros of a row's groups from g0, a multiple of 8, to those of the stage's
+// end, and up to fifteen behind them.
+#define GROUPS (STAGE / 32 + 24)
+typedef struct {
+    float scale[GROUPS], minimum[GROUPS], zero[GROUPS];
+} terms_t;
+
+LINEAR_COLD void put_term(terms_t *t, uint i, float2 scale, float zero)
+{
+    t->scale[i] = scale.x;
+    t->minimum[i] = scale.y;
+    t->zero[i] = zero;
+}
+
+// Sixteen zeros, where they are all in memory.
+LINEAR_INLINE float16 u4_zero16(const linear_t a, uint n, uint g)
+{
+    global const uchar *p = a.zeros + n * (ulong)((a.groups + 1) / 2) + g / 2;
+    const uint8 both = convert_uint8(vload8(0, p));
+    float16 v;
+    v.even = convert_float8(as_int8(both & 15u));
+    v.odd = convert_float8(as_int8(both >> 4));
+    return v;
+}
+LINEAR_INLINE float16 s8_zero16(const linear_t a, uint n, uint g)
+{
+    global const char *p = (global const char *)a.zeros + (ulong)n * a.groups + g;
+    return convert_float16(convert_int16(vload16(0, p)));
+}
+
+// Terms g ... g+15. Those beyond a row's are the next one's, those beyond all rows' are left out.
+#define LLMK_DEFINE_TERMS(T)                                                                       \
+    LINEAR_INLINE void T##_terms16(const linear_t a, uint n, uint g, uint i, terms_t *t)           \
+    {                                                                                              \
+        const ulong at = (ulong)n * a.groups + g;                                                  \
+        if ((ulong)(a.n - n - 1) * (a.groups / 2) + a.groups / 2 < g / 2 + 8) {                    \
+            for (uint j = 0; j < 16 && g + j < a.groups; j++)                                      \
+                put_term(t, i + j, scale_entry(a, at + j), T##_zero_at(a, n, g + j));              \
+            return;                                                                                \
+        }                                                                                          \
+        float16 scale, minimum = 0.0f;                                                             \
+        if (a.scale_kind == SCALE_F32) {                                                           \
+            scale = vload16(0, (global const float *)a.scales + at);                               \
+        } else if (a.scale_kind == SCALE_BF16) {                                                   \
+            scale = bf16_unaligned16((global const ushort *)a.scales + at);                        \
+        } else if (a.scale_kind == SCALE_F16) {                                                    \
+            scale = f16_unaligned16((global const ushort *)a.scales + at);                         \
+        } else {                                                                                   \
+            const float16 lo = f16_unaligned16((global const ushort *)a.scales + 2 * at);          \
+            const float16 hi = f16_unaligned16((global const ushort *)a.scales + 2 * at + 16);     \
+            scale = (float16)(lo.even, hi.even);                                                   \
+            minimum = (float16)(lo.odd, hi.odd);                                                   \
+        }                                                                                          \
+        vstore16(scale, 0, t->scale + i);                                                          \
+        vstore16(minimum, 0, t->minimum + i);                                                      \
+        vstore16(a.zeros ? T##_zero16(a, n, g) : (float16)a.zero, 0, t->zero + i);                 \
+    }
+LLMK_DEFINE_TERMS(u4)
+LLMK_DEFINE_TERMS(s8)
+
+// Two blocks of eight groups, or the row's last. The 12 bytes are fields of 12 bits.
+LINEAR_INLINE void q4_k_terms16(const linear_t a, uint n, uint g, uint i, terms_t *t)
+{
+    for (uint j = 0; j < 16 && g + j < a.groups; j += 8) {
+        global const uchar *p = a.scales + ((ulong)n * a.groups + g + j) * 2;
+        const uint4 v = *(global const uint4 *)p;
+        const float2 d = vload_half2(0, (global const half *)p);
+        const uint8 both = (uint8)(v.yyy, v.zzz, v.ww) >> (uint8)(0, 12, 24, 4, 16, 28, 8, 20) |
+                           (uint8)(0, 0, v.z << 8, 0, 0, v.w << 4, 0, 0);
+        vstore8(d.x * convert_float8(as_int8(both & 63u)), 0, t->scale + i + j);
+        vstore8(-d.y * convert_float8(as_int8(both >> 6 & 63u)), 0, t->minimum + i + j);
+        vstore8((float8)a.zero, 0, t->zero + i + j);
+    }
+}
+
+// Scales and zeros of the words of a block, which lie in one group, or in two or four, from group i
+// of `rows` rows' terms on.
+LINEAR_INLINE float16 spread2(const float *p)
+{
+    return (float16)((float8)p[0], (float8)p[1]);
+}
+LINEAR_INLINE float16 spread4(const float *p)
+{
+    return vload4(0, p).s0000111122223333;
+}
+LINEAR_INLINE void spread(const terms_t *t, uint i, uint rows, uint parts, float16 *scale,
+                          float16 *zero)
+{
+    if (parts == 1) {
+        _Pragma("unroll") for (uint r = 0; r < rows; r++)
+        {
+            scale[r] = t[r].scale[i];
+            zero[r] = t[r].zero[i];
+        }
+    } else if (parts == 2) {
+        _Pragma("unroll") for (uint r = 0; r < rows; r++)
+        {
+            scale[r] = spread2(t[r].scale + i);
+            zero[r] = spread2(t[r].zero + i);
+        }
+    } else {
+        _Pragma("unroll") for (uint r = 0; r < rows; r++)
+        {
+            scale[r] = spread4(t[r].scale + i);
+            zero[r] = spread4(t[r].zero + i);
+        }
+    }
+}
+LINEAR_INLINE float16 minimum_at(const terms_t *t, uint i, uint parts)
+{
+    return parts == 1   ? (float16)t->minimum[i]
+           : parts == 2 ? spread2(t->minimum + i)
+                        : spread4(t->minimum + i);
+}
+
+LINEAR_INLINE float sum16(float16 v)
+{
+    const float8 a = v.lo + v.hi;
+    const float4 b = a.lo + a.hi;
+    return b.x + b.y + (b.z + b.w);
+}
+
+// Rows m0 ... m0+MB-1 of y, `strip` columns, NB at once; at the edges the last row or column is
+// computed again and not stored. Every output has one order of summation, whatever MB, NB and
+// strip.
+#define STRIPE(NAME, MB, NB)                                                                       \
+    kernel void NAME(LINEAR_PARAMETERS, const uint strip)                                          \
+    {                                                                                              \
+        const linear_t a = LINEAR_ARGUMENTS;                                                       \
+        const uint n0 = (uint)get_group_id(0) * strip;                                             \
+        const uint n_end = min(n0 + strip, n);                                                     \
+        const ulong m0 = m_first + get_group_id(1) * MB;                                           \
+        const bool minimum = has_minimum(a);                                                       \
+        const uint parts = a.groups > 1 && a.group_size < BLOCK ? BLOCK / a.group_size : 1;        \
+        float16 xs[STAGE / MB / BLOCK][MB][FIELDS], x_sum[STAGE / MB / BLOCK][MB];                 \
+        float16 total[STRIP / NB][MB][NB];                                                         \
+        terms_t terms[NB];                                                                         \
+        for (uint k0 = 0; k0 < k; k0 += STAGE / MB) {                                              \
+            const uint k_end = min(k, k0 + STAGE / MB), blocks = (k_end - k0 + BLOCK - 1) / BLOCK; \
+            const uint g0 = group_at(a, k0) & ~7u, g_end = group_at(a, k_end - 1) + 1;             \
+            for (uint i = 0; i < MB; i++) {                                                        \
+                const ulong row = row_begin(x_rows, min(m0 + i, m - 1));                           \
+                for (uint b = 0; b < blocks; b++) {                                                \
+                    stage_block(a, row, k0 + b * BLOCK, xs[b][i]);                                 \
+                    if (minimum) {                                                                 \
+                        x_sum[b][i] = 0.0f;                                                        \
+                        for (uint j = 0; j < FIELDS; j++)                                          \
+                            x_sum[b][i] += xs[b][i][j];                                            \
+                    }                                                                              \
+                }                                                                                  \
+            }                                                                                      \
+            for (uint c = 0; n0 + c < n_end; c += NB) {                                            \
+                float16 sum[MB][NB];                                                               \
+                _Pragma("unroll") for (uint i = 0; i < MB; i++)                                    \
+                    _Pragma("unroll") for (uint r = 0; r < NB; r++) sum[i][r] =                    \
+                        k0 ? total[c / NB][i][r] : 0.0f;                                           \
+                for (uint r = 0; r < NB; r++)                                                      \
+                    for (uint g = g0; g < g_end; g += 16)                                          \
+                        LLMK_PASTE(W, _terms16)(a, min(n0 + c + r, n - 1), g, g - g0, &terms[r]);  \
+                for (uint b = 0; b < blocks; b++) {                                                \
+                    const uint g = group_at(a, k0 + b * BLOCK) - g0;                               \
+                    uint16 words[NB];                                                              \
+                    float16 scale[NB], zero[NB];                                                   \
+                    words_at(a, n0 + c, NB, k0 + b * BLOCK, words);                                \
+                    spread(terms, g, NB, parts, scale, zero);                                      \
+                    float16 part[MB][NB];                                                          \
+                    _Pragma("unroll") for (uint j = 0; j < FIELDS; j++)                            \
+                    {                                                                              \
+                        _Pragma("unroll") for (uint r = 0; r < NB; r++)                            \
+                        {                                                                          \
+                            const float16 w =                                                      \
+                                field(words[r], j, zero[r] + (float)(POWER(PLACE(j)) + SIGN));     \
+                            _Pragma("unroll") for (uint i = 0; i < MB; i++) part[i][r] =           \
+                                j ? part[i][r] + xs[b][i][j] * w : xs[b][i][j] * w;                \
+                        }                                                                          \
+                    }                                                                              \
+                    _Pragma("unroll") for (uint i = 0; i < MB; i++)                                \
+                        _Pragma("unroll") for (uint r = 0; r < NB; r++) sum[i][r] +=               \
+                        part[i][r] * scale[r];                                                     \
+                    if (minimum) {                                                                 \
+                        _Pragma("unroll") for (uint i = 0; i < MB; i++)                            \
+                            _Pragma("unroll") for (uint r = 0; r < NB; r++) sum[i][r] +=           \
+                            x_sum[b][i] * minimum_at(&terms[r], g, parts);                         \
+                    }                                                                              \
+                }                                                                                  \
+                _Pragma("unroll") for (uint i = 0; i < MB; i++)                                    \
+                    _Pragma("unroll") for (uint r = 0; r < NB; r++) total[c / NB][i][r] =          \
+                        sum[i][r];                                                                 \
+            }                                                                                      \
+        }                                                                                          \
+        for (uint c = 0; n0 + c < n_end; c++)                                                      \
+            for (uint i = 0; i < MB && m0 + i < m; i++)                                            \
+                finish(a, m0 + i, n0 + c, k ? sum16(total[c / NB][i][c % NB]) : 0.0f);             \
+    }
+
+STRIPE(linear_cpu_codes_1x4, 1, 4)
+STRIPE(linear_cpu_codes_2x4, 2, 4)
+STRIPE(linear_cpu_codes_4x2, 4, 2)
+STRIPE(linear_cpu_codes_8x2, 8, 2)
