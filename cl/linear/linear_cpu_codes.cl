@@ -21,19 +21,27 @@ enum { u4_sign = 0, q4_k_sign = 0, s8_sign = 0x80 };
 // A field at bit p of a float's mantissa, under the exponent of 2^(23-p), is that power more than
 // the field. Subtracting both it and the zero is exact: fields 0 ... of a word are taken where they
 // are as long as they fit, the others after a shift.
-#define REACH    (BITS == 4 ? 12u : 16u) // bits of a word between shifts
-#define PLACE(j) ((j)*BITS % REACH)
-#define POWER(p) (1 << (23 - (p)))
+#define PLACES   (BITS == 4 ? 3 : 2) // of fields between shifts
+#define PLACE(j) ((j) % PLACES * BITS)
+#define POWER(p) ((float)((1 << (23 - (p))) + SIGN))
 
 LINEAR_INLINE float16 field(uint16 words, uint j, float16 base)
 {
     const uint p = PLACE(j);
     const uint16 part = words >> (j * BITS - p) & (((1u << BITS) - 1) << p);
-    return as_float16(part | (150 - p) << 23) - base;
+    return as_float16(part ^ ((150 - p) << 23 | SIGN << p)) - base;
 }
 
+// The compiler's prefetch is not for images.
+#if defined(__x86_64__) || defined(__aarch64__)
+#define PREFETCH(p) __builtin_prefetch((const void *)(size_t)(p), 0, 3)
+#else
+#define PREFETCH(p)
+#endif
+#define AHEAD 4 // rows
+
 // x[k0 ... k0+BLOCK-1] of a row; element FIELDS i + j is element i of out[j].
-LINEAR_INLINE void stage_block(const linear_t a, ulong row, uint k0, float16 *out)
+LINEAR_INLINE void stage_block(const linear_t a, ulong row, uint k0, float16 *out, float16 *sum)
 {
     global const elem(X) *x = (global const elem(X) *)a.x + row + k0;
     float16 v[FIELDS];
@@ -55,7 +63,13 @@ LINEAR_INLINE void stage_block(const linear_t a, ulong row, uint k0, float16 *ou
         }
         _Pragma("unroll") for (uint j = 0; j < FIELDS; j++) v[j] = t[j];
     }
-    _Pragma("unroll") for (uint j = 0; j < FIELDS; j++) out[j] = v[j];
+    float16 all = 0.0f;
+    _Pragma("unroll") for (uint j = 0; j < FIELDS; j++)
+    {
+        out[j] = v[j];
+        all += v[j];
+    }
+    *sum = all;
 }
 
 // Sixteen words from weight k0 on of `count` rows, from row n on; at the edge the last row again.
@@ -63,6 +77,8 @@ LINEAR_INLINE void stage_block(const linear_t a, ulong row, uint k0, float16 *ou
 LINEAR_INLINE void words_at(const linear_t a, uint n, uint count, uint k0, uint16 *words)
 {
     const ulong at = (ulong)k0 * BITS / 8;
+    _Pragma("unroll") for (uint r = 0; r < count; r++)
+        PREFETCH(a.data + min(n + r + AHEAD, a.n - 1) * a.pitch + at);
     if (at + 64 <= a.pitch) {
         _Pragma("unroll") for (uint r = 0; r < count; r++) words[r] =
             vload16(0, (global const uint *)(a.data + min(n + r, a.n - 1) * a.pitch + at));
@@ -76,23 +92,22 @@ LINEAR_INLINE void words_at(const linear_t a, uint n, uint count, uint k0, uint1
                                 at + 48 <= a.pitch ? q[2] : none, none);
         }
     }
-    if (SIGN) {
-        _Pragma("unroll") for (uint r = 0; r < count; r++) words[r] ^= 0x80808080u;
-    }
 }
 
 // Scales, minimums and zeros of a row's groups from g0, a multiple of 8, to those of the stage's
 // end, and up to fifteen behind them.
 #define GROUPS (STAGE / 32 + 24)
 typedef struct {
-    float scale[GROUPS], minimum[GROUPS], zero[GROUPS];
+    float scale[GROUPS], minimum[GROUPS];
+    float base[PLACES][GROUPS]; // zero + POWER
 } terms_t;
 
 LINEAR_COLD void put_term(terms_t *t, uint i, float2 scale, float zero)
 {
     t->scale[i] = scale.x;
     t->minimum[i] = scale.y;
-    t->zero[i] = zero;
+    for (uint j = 0; j < PLACES; j++)
+        t->base[j][i] = zero + POWER(PLACE(j));
 }
 
 // Sixteen zeros, where they are all in memory.
@@ -121,7 +136,7 @@ LINEAR_INLINE float16 s8_zero16(const linear_t a, uint n, uint g)
                 put_term(t, i + j, scale_entry(a, at + j), T##_zero_at(a, n, g + j));              \
             return;                                                                                \
         }                                                                                          \
-        float16 scale, minimum = 0.0f;                                                             \
+        float16 scale;                                                                             \
         if (a.scale_kind == SCALE_F32) {                                                           \
             scale = vload16(0, (global const float *)a.scales + at);                               \
         } else if (a.scale_kind == SCALE_BF16) {                                                   \
@@ -132,11 +147,12 @@ LINEAR_INLINE float16 s8_zero16(const linear_t a, uint n, uint g)
             const float16 lo = f16_unaligned16((global const ushort *)a.scales + 2 * at);          \
             const float16 hi = f16_unaligned16((global const ushort *)a.scales + 2 * at + 16);     \
             scale = (float16)(lo.even, hi.even);                                                   \
-            minimum = (float16)(lo.odd, hi.odd);                                                   \
+            vstore16((float16)(lo.odd, hi.odd), 0, t->minimum + i);                                \
         }                                                                                          \
         vstore16(scale, 0, t->scale + i);                                                          \
-        vstore16(minimum, 0, t->minimum + i);                                                      \
-        vstore16(a.zeros ? T##_zero16(a, n, g) : (float16)a.zero, 0, t->zero + i);                 \
+        const float16 zero = a.zeros ? T##_zero16(a, n, g) : (float16)a.zero;                      \
+        _Pragma("unroll") for (uint j = 0; j < PLACES; j++)                                        \
+            vstore16(zero + POWER(PLACE(j)), 0, t->base[j] + i);                                   \
     }
 LLMK_DEFINE_TERMS(u4)
 LLMK_DEFINE_TERMS(s8)
@@ -152,7 +168,8 @@ LINEAR_INLINE void q4_k_terms16(const linear_t a, uint n, uint g, uint i, terms_
                            (uint8)(0, 0, v.z << 8, 0, 0, v.w << 4, 0, 0);
         vstore8(d.x * convert_float8(as_int8(both & 63u)), 0, t->scale + i + j);
         vstore8(-d.y * convert_float8(as_int8(both >> 6 & 63u)), 0, t->minimum + i + j);
-        vstore8((float8)a.zero, 0, t->zero + i + j);
+        _Pragma("unroll") for (uint l = 0; l < PLACES; l++)
+            vstore8((float8)(a.zero + POWER(PLACE(l))), 0, t->base[l] + i + j);
     }
 }
 
@@ -166,34 +183,60 @@ LINEAR_INLINE float16 spread4(const float *p)
 {
     return vload4(0, p).s0000111122223333;
 }
-LINEAR_INLINE void spread(const terms_t *t, uint i, uint rows, uint parts, float16 *scale,
-                          float16 *zero)
+LINEAR_INLINE float16 spread(const float *p, uint parts)
 {
-    if (parts == 1) {
-        _Pragma("unroll") for (uint r = 0; r < rows; r++)
+    return parts == 1 ? (float16)p[0] : parts == 2 ? spread2(p) : spread4(p);
+}
+LINEAR_INLINE void bases_at(const linear_t a, const terms_t *t, uint i, uint parts, float16 *base)
+{
+    const bool varies = parts == 1 || a.zeros;
+    _Pragma("unroll") for (uint j = 0; j < PLACES; j++) base[j] =
+        varies ? spread(t->base[j] + i, parts) : (float16)(a.zero + POWER(PLACE(j)));
+}
+
+// Adds the products of `blocks` blocks of mb rows of x and the nb rows of W from row n on.
+typedef struct {
+    uint k0, blocks;
+    bool minimum;
+    ushort group[STAGE / BLOCK]; // of a block, from the stage's first on
+} stage_t;
+LINEAR_INLINE void add_blocks(const linear_t a, const stage_t *s, uint mb, uint nb, uint n,
+                              uint parts, const terms_t *terms, const float16 *xs,
+                              const float16 *x_sum, float16 *sum)
+{
+    for (uint b = 0; b < s->blocks; b++) {
+        const uint g = s->group[b];
+        uint16 words[4];
+        float16 base[4][PLACES], part[16];
+        words_at(a, n, nb, s->k0 + b * BLOCK, words);
+        _Pragma("unroll") for (uint r = 0; r < nb; r++) bases_at(a, &terms[r], g, parts, base[r]);
+        _Pragma("unroll") for (uint j = 0; j < FIELDS; j++)
         {
-            scale[r] = t[r].scale[i];
-            zero[r] = t[r].zero[i];
+            _Pragma("unroll") for (uint r = 0; r < nb; r++)
+            {
+                const float16 w = field(words[r], j, base[r][j % PLACES]);
+                _Pragma("unroll") for (uint i = 0; i < mb; i++)
+                {
+                    const float16 x = xs[(b * mb + i) * FIELDS + j];
+                    part[i * nb + r] = j ? part[i * nb + r] + x * w : x * w;
+                }
+            }
         }
-    } else if (parts == 2) {
-        _Pragma("unroll") for (uint r = 0; r < rows; r++)
+        _Pragma("unroll") for (uint r = 0; r < nb; r++)
         {
-            scale[r] = spread2(t[r].scale + i);
-            zero[r] = spread2(t[r].zero + i);
+            const float16 scale = spread(terms[r].scale + g, parts);
+            _Pragma("unroll") for (uint i = 0; i < mb; i++) sum[i * nb + r] +=
+                part[i * nb + r] * scale;
         }
-    } else {
-        _Pragma("unroll") for (uint r = 0; r < rows; r++)
-        {
-            scale[r] = spread4(t[r].scale + i);
-            zero[r] = spread4(t[r].zero + i);
+        if (s->minimum) {
+            _Pragma("unroll") for (uint r = 0; r < nb; r++)
+            {
+                const float16 minimum = spread(terms[r].minimum + g, parts);
+                _Pragma("unroll") for (uint i = 0; i < mb; i++) sum[i * nb + r] +=
+                    x_sum[b * mb + i] * minimum;
+            }
         }
     }
-}
-LINEAR_INLINE float16 minimum_at(const terms_t *t, uint i, uint parts)
-{
-    return parts == 1   ? (float16)t->minimum[i]
-           : parts == 2 ? spread2(t->minimum + i)
-                        : spread4(t->minimum + i);
 }
 
 LINEAR_INLINE float sum16(float16 v)
@@ -213,70 +256,45 @@ LINEAR_INLINE float sum16(float16 v)
         const uint n0 = (uint)get_group_id(0) * strip;                                             \
         const uint n_end = min(n0 + strip, n);                                                     \
         const ulong m0 = m_first + get_group_id(1) * MB;                                           \
-        const bool minimum = has_minimum(a);                                                       \
         const uint parts = a.groups > 1 && a.group_size < BLOCK ? BLOCK / a.group_size : 1;        \
-        float16 xs[STAGE / MB / BLOCK][MB][FIELDS], x_sum[STAGE / MB / BLOCK][MB];                 \
-        float16 total[STRIP / NB][MB][NB];                                                         \
+        float16 xs[STAGE / BLOCK * FIELDS], x_sum[STAGE / BLOCK];                                  \
+        float16 total[STRIP / NB][MB * NB];                                                        \
         terms_t terms[NB];                                                                         \
+        stage_t s;                                                                                 \
+        s.minimum = has_minimum(a);                                                                \
         for (uint k0 = 0; k0 < k; k0 += STAGE / MB) {                                              \
-            const uint k_end = min(k, k0 + STAGE / MB), blocks = (k_end - k0 + BLOCK - 1) / BLOCK; \
+            const uint k_end = min(k, k0 + STAGE / MB);                                            \
             const uint g0 = group_at(a, k0) & ~7u, g_end = group_at(a, k_end - 1) + 1;             \
-            for (uint i = 0; i < MB; i++) {                                                        \
-                const ulong row = row_begin(x_rows, min(m0 + i, m - 1));                           \
-                for (uint b = 0; b < blocks; b++) {                                                \
-                    stage_block(a, row, k0 + b * BLOCK, xs[b][i]);                                 \
-                    if (minimum) {                                                                 \
-                        x_sum[b][i] = 0.0f;                                                        \
-                        for (uint j = 0; j < FIELDS; j++)                                          \
-                            x_sum[b][i] += xs[b][i][j];                                            \
-                    }                                                                              \
-                }                                                                                  \
+            s.k0 = k0;                                                                             \
+            s.blocks = (k_end - k0 + BLOCK - 1) / BLOCK;                                           \
+            for (uint b = 0; b < s.blocks; b++) {                                                  \
+                s.group[b] = group_at(a, k0 + b * BLOCK) - g0;                                     \
+                for (uint i = 0; i < MB; i++)                                                      \
+                    stage_block(a, row_begin(x_rows, min(m0 + i, m - 1)), k0 + b * BLOCK,          \
+                                &xs[(b * MB + i) * FIELDS], &x_sum[b * MB + i]);                   \
             }                                                                                      \
             for (uint c = 0; n0 + c < n_end; c += NB) {                                            \
-                float16 sum[MB][NB];                                                               \
-                _Pragma("unroll") for (uint i = 0; i < MB; i++)                                    \
-                    _Pragma("unroll") for (uint r = 0; r < NB; r++) sum[i][r] =                    \
-                        k0 ? total[c / NB][i][r] : 0.0f;                                           \
+                float16 sum[MB * NB];                                                              \
                 for (uint r = 0; r < NB; r++)                                                      \
                     for (uint g = g0; g < g_end; g += 16)                                          \
                         LLMK_PASTE(W, _terms16)(a, min(n0 + c + r, n - 1), g, g - g0, &terms[r]);  \
-                for (uint b = 0; b < blocks; b++) {                                                \
-                    const uint g = group_at(a, k0 + b * BLOCK) - g0;                               \
-                    uint16 words[NB];                                                              \
-                    float16 scale[NB], zero[NB];                                                   \
-                    words_at(a, n0 + c, NB, k0 + b * BLOCK, words);                                \
-                    spread(terms, g, NB, parts, scale, zero);                                      \
-                    float16 part[MB][NB];                                                          \
-                    _Pragma("unroll") for (uint j = 0; j < FIELDS; j++)                            \
-                    {                                                                              \
-                        _Pragma("unroll") for (uint r = 0; r < NB; r++)                            \
-                        {                                                                          \
-                            const float16 w =                                                      \
-                                field(words[r], j, zero[r] + (float)(POWER(PLACE(j)) + SIGN));     \
-                            _Pragma("unroll") for (uint i = 0; i < MB; i++) part[i][r] =           \
-                                j ? part[i][r] + xs[b][i][j] * w : xs[b][i][j] * w;                \
-                        }                                                                          \
-                    }                                                                              \
-                    _Pragma("unroll") for (uint i = 0; i < MB; i++)                                \
-                        _Pragma("unroll") for (uint r = 0; r < NB; r++) sum[i][r] +=               \
-                        part[i][r] * scale[r];                                                     \
-                    if (minimum) {                                                                 \
-                        _Pragma("unroll") for (uint i = 0; i < MB; i++)                            \
-                            _Pragma("unroll") for (uint r = 0; r < NB; r++) sum[i][r] +=           \
-                            x_sum[b][i] * minimum_at(&terms[r], g, parts);                         \
-                    }                                                                              \
-                }                                                                                  \
-                _Pragma("unroll") for (uint i = 0; i < MB; i++)                                    \
-                    _Pragma("unroll") for (uint r = 0; r < NB; r++) total[c / NB][i][r] =          \
-                        sum[i][r];                                                                 \
+                _Pragma("unroll") for (uint i = 0; i < MB * NB; i++) sum[i] =                      \
+                    k0 ? total[c / NB][i] : 0.0f;                                                  \
+                if (parts == 1)                                                                    \
+                    add_blocks(a, &s, MB, NB, n0 + c, 1, terms, xs, x_sum, sum);                   \
+                else if (parts == 2)                                                               \
+                    add_blocks(a, &s, MB, NB, n0 + c, 2, terms, xs, x_sum, sum);                   \
+                else                                                                               \
+                    add_blocks(a, &s, MB, NB, n0 + c, 4, terms, xs, x_sum, sum);                   \
+                _Pragma("unroll") for (uint i = 0; i < MB * NB; i++) total[c / NB][i] = sum[i];    \
             }                                                                                      \
         }                                                                                          \
         for (uint c = 0; n0 + c < n_end; c++)                                                      \
             for (uint i = 0; i < MB && m0 + i < m; i++)                                            \
-                finish(a, m0 + i, n0 + c, k ? sum16(total[c / NB][i][c % NB]) : 0.0f);             \
+                finish(a, m0 + i, n0 + c, k ? sum16(total[c / NB][i * NB + c % NB]) : 0.0f);       \
     }
 
-STRIPE(linear_cpu_codes_1x4, 1, 4)
-STRIPE(linear_cpu_codes_2x4, 2, 4)
-STRIPE(linear_cpu_codes_4x2, 4, 2)
-STRIPE(linear_cpu_codes_8x2, 8, 2)
+STRIPE(linear_cpu_codes_1, 1, 4)
+STRIPE(linear_cpu_codes_2, 2, 2)
+STRIPE(linear_cpu_codes_4, 4, 2)
+STRIPE(linear_cpu_codes_8, 8, 2)

@@ -274,8 +274,8 @@ static bool cpu_codes_supports(llmk_context *ctx, const void *problem, llmk_reas
 
 static llmk_status cpu_codes_launch(llmk_launch *launch, const void *problem)
 {
-    static const char *const kernels[] = {"linear_cpu_codes_1x4", "linear_cpu_codes_2x4",
-                                          "linear_cpu_codes_4x2", "linear_cpu_codes_8x2"};
+    static const char *const kernels[] = {"linear_cpu_codes_1", "linear_cpu_codes_2",
+                                          "linear_cpu_codes_4", "linear_cpu_codes_8"};
     const linear_problem *p = problem;
     uint32_t i = 0;
     while (i < 3 && 1u << i < p->x.nrows)
