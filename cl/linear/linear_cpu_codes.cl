@@ -7,6 +7,11 @@
 #define LINEAR_CPU
 #include "linear/linear_typed.clh"
 
+// -DROWS of x and COLUMNS of W, which share the codes and x.
+#ifndef COLUMNS
+#define COLUMNS (ROWS == 1 ? 4 : 2)
+#endif
+
 enum { u4_bits = 4, q4_k_bits = 4, s8_bits = 8 };
 // What a stored code is more than its field, which is unsigned.
 enum { u4_sign = 0, q4_k_sign = 0, s8_sign = 0x80 };
@@ -17,6 +22,8 @@ enum { u4_sign = 0, q4_k_sign = 0, s8_sign = 0x80 };
 #define BLOCK  (16u * FIELDS)
 #define STAGE  4096 // elements of x held as floats
 #define STRIP  64   // rows of W, at most, with so many totals as STAGE / 1024 rows of x have
+
+#define EACH(i, count) _Pragma("unroll") for (uint i = 0; i < (count); i++)
 
 // A field at bit p of a float's mantissa, under the exponent of 2^(23-p), is that power more than
 // the field. Subtracting both it and the zero is exact: fields 0 ... of a word are taken where they
@@ -46,8 +53,7 @@ LINEAR_INLINE void stage_block(const linear_t a, ulong row, uint k0, float16 *ou
     global const elem(X) *x = (global const elem(X) *)a.x + row + k0;
     float16 v[FIELDS];
     if ((a.x_access == X_UNIT || a.x_access == X_ALIGNED) && k0 + BLOCK <= a.k) {
-        _Pragma("unroll") for (uint j = 0; j < FIELDS; j++) v[j] =
-            LLMK_PASTE(X, _unaligned16)(x + 16 * j);
+        EACH(j, FIELDS) v[j] = LLMK_PASTE(X, _unaligned16)(x + 16 * j);
     } else {
         for (uint j = 0; j < FIELDS; j++)
             v[j] = k0 + 16 * j < a.k ? x16(a, row, k0 + 16 * j) : 0.0f;
@@ -61,10 +67,10 @@ LINEAR_INLINE void stage_block(const linear_t a, ulong row, uint k0, float16 *ou
             t[j] = (float16)(v[2 * j].even, v[2 * j + 1].even);
             t[j + FIELDS / 2] = (float16)(v[2 * j].odd, v[2 * j + 1].odd);
         }
-        _Pragma("unroll") for (uint j = 0; j < FIELDS; j++) v[j] = t[j];
+        EACH(j, FIELDS) v[j] = t[j];
     }
     float16 all = 0.0f;
-    _Pragma("unroll") for (uint j = 0; j < FIELDS; j++)
+    EACH(j, FIELDS)
     {
         out[j] = v[j];
         all += v[j];
@@ -72,25 +78,23 @@ LINEAR_INLINE void stage_block(const linear_t a, ulong row, uint k0, float16 *ou
     *sum = all;
 }
 
-// Sixteen words from weight k0 on of `count` rows, from row n on; at the edge the last row again.
+// Sixteen words from weight k0 on of COLUMNS rows, from row n on; at the edge the last row again.
 // Rows end at chunks of four words.
-LINEAR_INLINE void words_at(const linear_t a, uint n, uint count, uint k0, uint16 *words)
+LINEAR_INLINE void words_at(const linear_t a, uint n, uint k0, uint16 *words)
 {
     const ulong at = (ulong)k0 * BITS / 8;
-    _Pragma("unroll") for (uint r = 0; r < count; r++)
-        PREFETCH(a.data + min(n + r + AHEAD, a.n - 1) * a.pitch + at);
+    EACH(r, COLUMNS) PREFETCH(a.data + min(n + r + AHEAD, a.n - 1) * a.pitch + at);
     if (at + 64 <= a.pitch) {
-        _Pragma("unroll") for (uint r = 0; r < count; r++) words[r] =
-            vload16(0, (global const uint *)(a.data + min(n + r, a.n - 1) * a.pitch + at));
-    } else {
-        const uint4 none = 0;
-        _Pragma("unroll") for (uint r = 0; r < count; r++)
-        {
-            global const uint4 *q =
-                (global const uint4 *)(a.data + min(n + r, a.n - 1) * a.pitch + at);
-            words[r] = (uint16)(q[0], at + 32 <= a.pitch ? q[1] : none,
-                                at + 48 <= a.pitch ? q[2] : none, none);
-        }
+        EACH(r, COLUMNS)
+        words[r] = vload16(0, (global const uint *)(a.data + min(n + r, a.n - 1) * a.pitch + at));
+        return;
+    }
+    const uint4 none = 0;
+    EACH(r, COLUMNS)
+    {
+        global const uint4 *p = (global const uint4 *)(a.data + min(n + r, a.n - 1) * a.pitch + at);
+        words[r] = (uint16)(p[0], at + 32 <= a.pitch ? p[1] : none,
+                            at + 48 <= a.pitch ? p[2] : none, none);
     }
 }
 
@@ -151,8 +155,8 @@ LINEAR_INLINE float16 s8_zero16(const linear_t a, uint n, uint g)
         }                                                                                          \
         vstore16(scale, 0, t->scale + i);                                                          \
         const float16 zero = a.zeros ? T##_zero16(a, n, g) : (float16)a.zero;                      \
-        _Pragma("unroll") for (uint j = 0; j < PLACES; j++)                                        \
-            vstore16(zero + POWER(PLACE(j)), 0, t->base[j] + i);                                   \
+        EACH(j, PLACES)                                                                            \
+        vstore16(zero + POWER(PLACE(j)), 0, t->base[j] + i);                                       \
     }
 LLMK_DEFINE_TERMS(u4)
 LLMK_DEFINE_TERMS(s8)
@@ -168,8 +172,8 @@ LINEAR_INLINE void q4_k_terms16(const linear_t a, uint n, uint g, uint i, terms_
                            (uint8)(0, 0, v.z << 8, 0, 0, v.w << 4, 0, 0);
         vstore8(d.x * convert_float8(as_int8(both & 63u)), 0, t->scale + i + j);
         vstore8(-d.y * convert_float8(as_int8(both >> 6 & 63u)), 0, t->minimum + i + j);
-        _Pragma("unroll") for (uint l = 0; l < PLACES; l++)
-            vstore8((float8)(a.zero + POWER(PLACE(l))), 0, t->base[l] + i + j);
+        EACH(l, PLACES)
+        vstore8((float8)(a.zero + POWER(PLACE(l))), 0, t->base[l] + i + j);
     }
 }
 
@@ -190,50 +194,48 @@ LINEAR_INLINE float16 spread(const float *p, uint parts)
 LINEAR_INLINE void bases_at(const linear_t a, const terms_t *t, uint i, uint parts, float16 *base)
 {
     const bool varies = parts == 1 || a.zeros;
-    _Pragma("unroll") for (uint j = 0; j < PLACES; j++) base[j] =
-        varies ? spread(t->base[j] + i, parts) : (float16)(a.zero + POWER(PLACE(j)));
+    EACH(j, PLACES)
+    base[j] = varies ? spread(t->base[j] + i, parts) : (float16)(a.zero + POWER(PLACE(j)));
 }
 
-// Adds the products of `blocks` blocks of mb rows of x and the nb rows of W from row n on.
+// The blocks of x that are staged, and of W what they share.
 typedef struct {
-    uint k0, blocks;
-    bool minimum;
-    ushort group[STAGE / BLOCK]; // of a block, from the stage's first on
+    float16 x[STAGE / BLOCK * FIELDS]; // [block][row of x][field]
+    float16 x_sum[STAGE / BLOCK];      // [block][row of x], of the fields
+    ushort group[STAGE / ROWS / BLOCK];
+    terms_t terms[COLUMNS];
 } stage_t;
-LINEAR_INLINE void add_blocks(const linear_t a, const stage_t *s, uint mb, uint nb, uint n,
-                              uint parts, const terms_t *terms, const float16 *xs,
-                              const float16 *x_sum, float16 *sum)
+
+// Adds the products of the staged blocks, from weight k0 on, and of COLUMNS rows of W, from n on.
+LINEAR_INLINE void add_blocks(const linear_t a, const stage_t *s, uint n, uint k0, uint blocks,
+                              uint parts, float16 sum[ROWS][COLUMNS])
 {
-    for (uint b = 0; b < s->blocks; b++) {
+    const bool minimum = has_minimum(a);
+    for (uint b = 0; b < blocks; b++) {
+        const float16 *x = s->x + b * ROWS * FIELDS;
         const uint g = s->group[b];
-        uint16 words[4];
-        float16 base[4][PLACES], part[16];
-        words_at(a, n, nb, s->k0 + b * BLOCK, words);
-        _Pragma("unroll") for (uint r = 0; r < nb; r++) bases_at(a, &terms[r], g, parts, base[r]);
-        _Pragma("unroll") for (uint j = 0; j < FIELDS; j++)
+        uint16 words[COLUMNS];
+        float16 base[COLUMNS][PLACES], part[ROWS][COLUMNS];
+        words_at(a, n, k0 + b * BLOCK, words);
+        for (uint r = 0; r < COLUMNS; r++)
+            bases_at(a, &s->terms[r], g, parts, base[r]);
+        EACH(j, FIELDS)
+        EACH(r, COLUMNS)
         {
-            _Pragma("unroll") for (uint r = 0; r < nb; r++)
-            {
-                const float16 w = field(words[r], j, base[r][j % PLACES]);
-                _Pragma("unroll") for (uint i = 0; i < mb; i++)
-                {
-                    const float16 x = xs[(b * mb + i) * FIELDS + j];
-                    part[i * nb + r] = j ? part[i * nb + r] + x * w : x * w;
-                }
-            }
+            const float16 w = field(words[r], j, base[r][j % PLACES]);
+            EACH(i, ROWS)
+            part[i][r] = j ? part[i][r] + x[i * FIELDS + j] * w : x[i * FIELDS + j] * w;
         }
-        _Pragma("unroll") for (uint r = 0; r < nb; r++)
+        EACH(r, COLUMNS)
         {
-            const float16 scale = spread(terms[r].scale + g, parts);
-            _Pragma("unroll") for (uint i = 0; i < mb; i++) sum[i * nb + r] +=
-                part[i * nb + r] * scale;
+            const float16 scale = spread(s->terms[r].scale + g, parts);
+            EACH(i, ROWS) sum[i][r] += part[i][r] * scale;
         }
-        if (s->minimum) {
-            _Pragma("unroll") for (uint r = 0; r < nb; r++)
+        if (minimum) {
+            EACH(r, COLUMNS)
             {
-                const float16 minimum = spread(terms[r].minimum + g, parts);
-                _Pragma("unroll") for (uint i = 0; i < mb; i++) sum[i * nb + r] +=
-                    x_sum[b * mb + i] * minimum;
+                const float16 low = spread(s->terms[r].minimum + g, parts);
+                EACH(i, ROWS) sum[i][r] += s->x_sum[b * ROWS + i] * low;
             }
         }
     }
@@ -246,55 +248,43 @@ LINEAR_INLINE float sum16(float16 v)
     return b.x + b.y + (b.z + b.w);
 }
 
-// Rows m0 ... m0+MB-1 of y, `strip` columns, NB at once; at the edges the last row or column is
-// computed again and not stored. Every output has one order of summation, whatever MB, NB and
-// strip.
-#define STRIPE(NAME, MB, NB)                                                                       \
-    kernel void NAME(LINEAR_PARAMETERS, const uint strip)                                          \
-    {                                                                                              \
-        const linear_t a = LINEAR_ARGUMENTS;                                                       \
-        const uint n0 = (uint)get_group_id(0) * strip;                                             \
-        const uint n_end = min(n0 + strip, n);                                                     \
-        const ulong m0 = m_first + get_group_id(1) * MB;                                           \
-        const uint parts = a.groups > 1 && a.group_size < BLOCK ? BLOCK / a.group_size : 1;        \
-        float16 xs[STAGE / BLOCK * FIELDS], x_sum[STAGE / BLOCK];                                  \
-        float16 total[STRIP / NB][MB * NB];                                                        \
-        terms_t terms[NB];                                                                         \
-        stage_t s;                                                                                 \
-        s.minimum = has_minimum(a);                                                                \
-        for (uint k0 = 0; k0 < k; k0 += STAGE / MB) {                                              \
-            const uint k_end = min(k, k0 + STAGE / MB);                                            \
-            const uint g0 = group_at(a, k0) & ~7u, g_end = group_at(a, k_end - 1) + 1;             \
-            s.k0 = k0;                                                                             \
-            s.blocks = (k_end - k0 + BLOCK - 1) / BLOCK;                                           \
-            for (uint b = 0; b < s.blocks; b++) {                                                  \
-                s.group[b] = group_at(a, k0 + b * BLOCK) - g0;                                     \
-                for (uint i = 0; i < MB; i++)                                                      \
-                    stage_block(a, row_begin(x_rows, min(m0 + i, m - 1)), k0 + b * BLOCK,          \
-                                &xs[(b * MB + i) * FIELDS], &x_sum[b * MB + i]);                   \
-            }                                                                                      \
-            for (uint c = 0; n0 + c < n_end; c += NB) {                                            \
-                float16 sum[MB * NB];                                                              \
-                for (uint r = 0; r < NB; r++)                                                      \
-                    for (uint g = g0; g < g_end; g += 16)                                          \
-                        LLMK_PASTE(W, _terms16)(a, min(n0 + c + r, n - 1), g, g - g0, &terms[r]);  \
-                _Pragma("unroll") for (uint i = 0; i < MB * NB; i++) sum[i] =                      \
-                    k0 ? total[c / NB][i] : 0.0f;                                                  \
-                if (parts == 1)                                                                    \
-                    add_blocks(a, &s, MB, NB, n0 + c, 1, terms, xs, x_sum, sum);                   \
-                else if (parts == 2)                                                               \
-                    add_blocks(a, &s, MB, NB, n0 + c, 2, terms, xs, x_sum, sum);                   \
-                else                                                                               \
-                    add_blocks(a, &s, MB, NB, n0 + c, 4, terms, xs, x_sum, sum);                   \
-                _Pragma("unroll") for (uint i = 0; i < MB * NB; i++) total[c / NB][i] = sum[i];    \
-            }                                                                                      \
-        }                                                                                          \
-        for (uint c = 0; n0 + c < n_end; c++)                                                      \
-            for (uint i = 0; i < MB && m0 + i < m; i++)                                            \
-                finish(a, m0 + i, n0 + c, k ? sum16(total[c / NB][i * NB + c % NB]) : 0.0f);       \
+// ROWS rows of y, `strip` columns; at the edges the last row or column is computed again and not
+// stored. Every output has one order of summation, whatever ROWS, COLUMNS and strip.
+kernel void linear_cpu_codes(LINEAR_PARAMETERS, const uint strip)
+{
+    const linear_t a = LINEAR_ARGUMENTS;
+    const uint n0 = (uint)get_group_id(0) * strip;
+    const uint n_end = min(n0 + strip, n);
+    const ulong m0 = m_first + get_group_id(1) * ROWS;
+    const uint parts = a.groups > 1 && a.group_size < BLOCK ? BLOCK / a.group_size : 1;
+    stage_t s;
+    float16 total[STRIP / COLUMNS][ROWS][COLUMNS];
+    for (uint k0 = 0; k0 < k; k0 += STAGE / ROWS) {
+        const uint k_end = min(k, k0 + STAGE / ROWS);
+        const uint blocks = (k_end - k0 + BLOCK - 1) / BLOCK;
+        const uint g0 = group_at(a, k0) & ~7u, g_end = group_at(a, k_end - 1) + 1;
+        for (uint b = 0; b < blocks; b++) {
+            s.group[b] = group_at(a, k0 + b * BLOCK) - g0;
+            for (uint i = 0; i < ROWS; i++)
+                stage_block(a, row_begin(x_rows, min(m0 + i, m - 1)), k0 + b * BLOCK,
+                            &s.x[(b * ROWS + i) * FIELDS], &s.x_sum[b * ROWS + i]);
+        }
+        for (uint c = 0; n0 + c < n_end; c += COLUMNS) {
+            for (uint r = 0; r < COLUMNS; r++)
+                for (uint g = g0; g < g_end; g += 16)
+                    LLMK_PASTE(W, _terms16)(a, min(n0 + c + r, n - 1), g, g - g0, &s.terms[r]);
+            float16 sum[ROWS][COLUMNS];
+            EACH(i, ROWS) EACH(r, COLUMNS) sum[i][r] = k0 ? total[c / COLUMNS][i][r] : 0.0f;
+            if (parts == 1)
+                add_blocks(a, &s, n0 + c, k0, blocks, 1, sum);
+            else if (parts == 2)
+                add_blocks(a, &s, n0 + c, k0, blocks, 2, sum);
+            else
+                add_blocks(a, &s, n0 + c, k0, blocks, 4, sum);
+            EACH(i, ROWS) EACH(r, COLUMNS) total[c / COLUMNS][i][r] = sum[i][r];
+        }
     }
-
-STRIPE(linear_cpu_codes_1, 1, 4)
-STRIPE(linear_cpu_codes_2, 2, 2)
-STRIPE(linear_cpu_codes_4, 4, 2)
-STRIPE(linear_cpu_codes_8, 8, 2)
+    for (uint c = 0; n0 + c < n_end; c++)
+        for (uint i = 0; i < ROWS && m0 + i < m; i++)
+            finish(a, m0 + i, n0 + c, k ? sum16(total[c / COLUMNS][i][c % COLUMNS]) : 0.0f);
+}

@@ -274,21 +274,21 @@ static bool cpu_codes_supports(llmk_context *ctx, const void *problem, llmk_reas
 
 static llmk_status cpu_codes_launch(llmk_launch *launch, const void *problem)
 {
-    static const char *const kernels[] = {"linear_cpu_codes_1", "linear_cpu_codes_2",
-                                          "linear_cpu_codes_4", "linear_cpu_codes_8"};
     const linear_problem *p = problem;
-    uint32_t i = 0;
-    while (i < 3 && 1u << i < p->x.nrows)
-        i++;
+    uint32_t rows = 1;
+    while (rows < 8 && rows < p->x.nrows)
+        rows *= 2;
     /* Each compute unit gets several strips, so that all of them end together. */
     const uint64_t most = 64,
                    share = p->weights->n / (UINT64_C(8) * launch->ctx->caps.compute_units);
     const uint32_t strip = (uint32_t)(share < 8 ? 8 : share > most ? most : share / 8 * 8);
-    char typed[32];
+    char typed[32], defines[64];
+    llmk_join(defines, sizeof defines, typed_defines(p, typed), " -DROWS=", llmk_digits(rows),
+              NULL);
     const linear_recipe r = {.file = "linear/linear_cpu_codes.cl",
-                             .defines = typed_defines(p, typed),
-                             .kernel = kernels[i],
-                             .rows = UINT64_C(1) << i,
+                             .defines = defines,
+                             .kernel = "linear_cpu_codes",
+                             .rows = rows,
                              .columns = strip,
                              .local = {1, 1, 1},
                              .has_last = true,
