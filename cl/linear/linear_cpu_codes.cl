@@ -130,39 +130,54 @@ LINEAR_INLINE float16 s8_zero16(const linear_t a, uint n, uint g)
     return convert_float16(convert_int16(vload16(0, p)));
 }
 
-// Terms g ... g+15. Those beyond a row's are the next one's, those beyond all rows' are left out.
-#define LLMK_DEFINE_TERMS(T)                                                                       \
-    LINEAR_INLINE void T##_terms16(const linear_t a, uint n, uint g, uint i, terms_t *t)           \
-    {                                                                                              \
-        const ulong at = (ulong)n * a.groups + g;                                                  \
-        if ((ulong)(a.n - n - 1) * (a.groups / 2) + a.groups / 2 < g / 2 + 8) {                    \
-            for (uint j = 0; j < 16 && g + j < a.groups; j++)                                      \
-                put_term(t, i + j, scale_entry(a, at + j), T##_zero_at(a, n, g + j));              \
-            return;                                                                                \
-        }                                                                                          \
-        float16 scale;                                                                             \
-        if (a.scale_kind == SCALE_F32) {                                                           \
-            scale = vload16(0, (global const float *)a.scales + at);                               \
-        } else if (a.scale_kind == SCALE_BF16) {                                                   \
-            scale = bf16_unaligned16((global const ushort *)a.scales + at);                        \
-        } else if (a.scale_kind == SCALE_F16) {                                                    \
-            scale = f16_unaligned16((global const ushort *)a.scales + at);                         \
-        } else {                                                                                   \
-            const float16 lo = f16_unaligned16((global const ushort *)a.scales + 2 * at);          \
-            const float16 hi = f16_unaligned16((global const ushort *)a.scales + 2 * at + 16);     \
-            scale = (float16)(lo.even, hi.even);                                                   \
-            vstore16((float16)(lo.odd, hi.odd), 0, t->minimum + i);                                \
-        }                                                                                          \
-        vstore16(scale, 0, t->scale + i);                                                          \
-        const float16 zero = a.zeros ? T##_zero16(a, n, g) : (float16)a.zero;                      \
-        EACH(j, PLACES)                                                                            \
-        vstore16(zero + POWER(PLACE(j)), 0, t->base[j] + i);                                       \
+// Terms g ... g+15 at i. Those beyond a row's are the next one's, but the last rows' are put one by
+// one.
+LINEAR_INLINE bool has_terms16(const linear_t a, uint n, uint g)
+{
+    return (ulong)(a.n - n) * (a.groups / 2) >= g / 2 + 8; // whole bytes of zeros too
+}
+LINEAR_INLINE void put_terms16(const linear_t a, uint n, uint g, uint i, float16 zero, bool bases,
+                               terms_t *t)
+{
+    const ulong at = (ulong)n * a.groups + g;
+    float16 scale;
+    if (a.scale_kind == SCALE_F16) {
+        scale = f16_unaligned16((global const ushort *)a.scales + at);
+    } else if (a.scale_kind == SCALE_F16_MIN) {
+        const float16 lo = f16_unaligned16((global const ushort *)a.scales + 2 * at);
+        const float16 hi = f16_unaligned16((global const ushort *)a.scales + 2 * at + 16);
+        scale = (float16)(lo.even, hi.even);
+        vstore16((float16)(lo.odd, hi.odd), 0, t->minimum + i);
+    } else if (a.scale_kind == SCALE_BF16) {
+        scale = bf16_unaligned16((global const ushort *)a.scales + at);
+    } else {
+        scale = vload16(0, (global const float *)a.scales + at);
     }
-LLMK_DEFINE_TERMS(u4)
-LLMK_DEFINE_TERMS(s8)
-
-// Two blocks of eight groups, or the row's last. The 12 bytes are fields of 12 bits.
-LINEAR_INLINE void q4_k_terms16(const linear_t a, uint n, uint g, uint i, terms_t *t)
+    vstore16(scale, 0, t->scale + i);
+    if (bases) {
+        EACH(j, PLACES) vstore16(zero + POWER(PLACE(j)), 0, t->base[j] + i);
+    }
+}
+LINEAR_INLINE void u4_terms16(const linear_t a, uint n, uint g, uint i, bool bases, terms_t *t)
+{
+    if (has_terms16(a, n, g)) {
+        put_terms16(a, n, g, i, a.zeros ? u4_zero16(a, n, g) : (float16)a.zero, bases, t);
+        return;
+    }
+    for (uint j = 0; j < 16 && g + j < a.groups; j++)
+        put_term(t, i + j, scale_at(a, n, g + j), u4_zero_at(a, n, g + j));
+}
+LINEAR_INLINE void s8_terms16(const linear_t a, uint n, uint g, uint i, bool bases, terms_t *t)
+{
+    if (has_terms16(a, n, g)) {
+        put_terms16(a, n, g, i, a.zeros ? s8_zero16(a, n, g) : (float16)a.zero, bases, t);
+        return;
+    }
+    for (uint j = 0; j < 16 && g + j < a.groups; j++)
+        put_term(t, i + j, scale_at(a, n, g + j), s8_zero_at(a, n, g + j));
+}
+// Two blocks of eight groups, or the row's last; no zeros. The 12 bytes are fields of 12 bits.
+LINEAR_INLINE void q4_k_terms16(const linear_t a, uint n, uint g, uint i, bool bases, terms_t *t)
 {
     for (uint j = 0; j < 16 && g + j < a.groups; j += 8) {
         global const uchar *p = a.scales + ((ulong)n * a.groups + g + j) * 2;
@@ -172,8 +187,6 @@ LINEAR_INLINE void q4_k_terms16(const linear_t a, uint n, uint g, uint i, terms_
                            (uint8)(0, 0, v.z << 8, 0, 0, v.w << 4, 0, 0);
         vstore8(d.x * convert_float8(as_int8(both & 63u)), 0, t->scale + i + j);
         vstore8(-d.y * convert_float8(as_int8(both >> 6 & 63u)), 0, t->minimum + i + j);
-        EACH(l, PLACES)
-        vstore8((float8)(a.zero + POWER(PLACE(l))), 0, t->base[l] + i + j);
     }
 }
 
@@ -191,11 +204,12 @@ LINEAR_INLINE float16 spread(const float *p, uint parts)
 {
     return parts == 1 ? (float16)p[0] : parts == 2 ? spread2(p) : spread4(p);
 }
-LINEAR_INLINE void bases_at(const linear_t a, const terms_t *t, uint i, uint parts, float16 *base)
+// Bases are looked up (`bases`) but where all have one zero and a block four groups.
+LINEAR_INLINE void bases_at(const linear_t a, const terms_t *t, uint i, uint parts, bool bases,
+                            float16 *base)
 {
-    const bool varies = parts == 1 || a.zeros;
     EACH(j, PLACES)
-    base[j] = varies ? spread(t->base[j] + i, parts) : (float16)(a.zero + POWER(PLACE(j)));
+    base[j] = bases ? spread(t->base[j] + i, parts) : (float16)(a.zero + POWER(PLACE(j)));
 }
 
 // The blocks of x that are staged, and of W what they share.
@@ -208,7 +222,7 @@ typedef struct {
 
 // Adds the products of the staged blocks, from weight k0 on, and of COLUMNS rows of W, from n on.
 LINEAR_INLINE void add_blocks(const linear_t a, const stage_t *s, uint n, uint k0, uint blocks,
-                              uint parts, float16 sum[ROWS][COLUMNS])
+                              uint parts, bool bases, float16 sum[ROWS][COLUMNS])
 {
     const bool minimum = has_minimum(a);
     for (uint b = 0; b < blocks; b++) {
@@ -218,7 +232,7 @@ LINEAR_INLINE void add_blocks(const linear_t a, const stage_t *s, uint n, uint k
         float16 base[COLUMNS][PLACES], part[ROWS][COLUMNS];
         words_at(a, n, k0 + b * BLOCK, words);
         for (uint r = 0; r < COLUMNS; r++)
-            bases_at(a, &s->terms[r], g, parts, base[r]);
+            bases_at(a, &s->terms[r], g, parts, bases, base[r]);
         EACH(j, FIELDS)
         EACH(r, COLUMNS)
         {
@@ -257,6 +271,7 @@ kernel void linear_cpu_codes(LINEAR_PARAMETERS, const uint strip)
     const uint n_end = min(n0 + strip, n);
     const ulong m0 = m_first + get_group_id(1) * ROWS;
     const uint parts = a.groups > 1 && a.group_size < BLOCK ? BLOCK / a.group_size : 1;
+    const bool bases = parts < 4 || a.zeros;
     stage_t s;
     float16 total[STRIP / COLUMNS][ROWS][COLUMNS];
     for (uint k0 = 0; k0 < k; k0 += STAGE / ROWS) {
@@ -272,15 +287,18 @@ kernel void linear_cpu_codes(LINEAR_PARAMETERS, const uint strip)
         for (uint c = 0; n0 + c < n_end; c += COLUMNS) {
             for (uint r = 0; r < COLUMNS; r++)
                 for (uint g = g0; g < g_end; g += 16)
-                    LLMK_PASTE(W, _terms16)(a, min(n0 + c + r, n - 1), g, g - g0, &s.terms[r]);
+                    LLMK_PASTE(W, _terms16)
+                    (a, min(n0 + c + r, n - 1), g, g - g0, bases, &s.terms[r]);
             float16 sum[ROWS][COLUMNS];
             EACH(i, ROWS) EACH(r, COLUMNS) sum[i][r] = k0 ? total[c / COLUMNS][i][r] : 0.0f;
             if (parts == 1)
-                add_blocks(a, &s, n0 + c, k0, blocks, 1, sum);
+                add_blocks(a, &s, n0 + c, k0, blocks, 1, true, sum);
             else if (parts == 2)
-                add_blocks(a, &s, n0 + c, k0, blocks, 2, sum);
+                add_blocks(a, &s, n0 + c, k0, blocks, 2, true, sum);
+            else if (bases)
+                add_blocks(a, &s, n0 + c, k0, blocks, 4, true, sum);
             else
-                add_blocks(a, &s, n0 + c, k0, blocks, 4, sum);
+                add_blocks(a, &s, n0 + c, k0, blocks, 4, false, sum);
             EACH(i, ROWS) EACH(r, COLUMNS) total[c / COLUMNS][i][r] = sum[i][r];
         }
     }
