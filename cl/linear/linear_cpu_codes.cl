@@ -21,7 +21,7 @@ enum { u4_sign = 0, q4_k_sign = 0, s8_sign = 0x80 };
 #define FIELDS (32 / LLMK_PASTE(W, _bits)) // of a word
 #define BLOCK  (16u * FIELDS)
 #define STAGE  4096 // elements of x held as floats
-#define STRIP  64   // rows of W, at most, with so many totals as STAGE / 1024 rows of x have
+#define STRIP  64   // rows of W, at most
 
 #define EACH(i, count) _Pragma("unroll") for (uint i = 0; i < (count); i++)
 
@@ -98,8 +98,8 @@ LINEAR_INLINE void words_at(const linear_t a, uint n, uint k0, uint16 *words)
     }
 }
 
-// Scales, minimums and zeros of a row's groups from g0, a multiple of 8, to those of the stage's
-// end, and up to fifteen behind them.
+// Scales, minimums and zeros of a row's groups from a multiple of 8 to those of the stage's end,
+// and room for fifteen behind them.
 #define GROUPS (STAGE / 32 + 24)
 typedef struct {
     float scale[GROUPS], minimum[GROUPS];
@@ -190,8 +190,9 @@ LINEAR_INLINE void q4_k_terms16(const linear_t a, uint n, uint g, uint i, bool b
     }
 }
 
-// Scales and zeros of the words of a block, which lie in one group, or in two or four, from group i
-// of `rows` rows' terms on.
+#define terms16(T) LLMK_PASTE(T, _terms16)
+
+// A term of the words of a block, which lie in one group, or in two or four.
 LINEAR_INLINE float16 spread2(const float *p)
 {
     return (float16)((float8)p[0], (float8)p[1]);
@@ -285,10 +286,13 @@ kernel void linear_cpu_codes(LINEAR_PARAMETERS, const uint strip)
                             &s.x[(b * ROWS + i) * FIELDS], &s.x_sum[b * ROWS + i]);
         }
         for (uint c = 0; n0 + c < n_end; c += COLUMNS) {
-            for (uint r = 0; r < COLUMNS; r++)
+            for (uint r = 0; r < COLUMNS; r++) {
                 for (uint g = g0; g < g_end; g += 16)
-                    LLMK_PASTE(W, _terms16)
-                    (a, min(n0 + c + r, n - 1), g, g - g0, bases, &s.terms[r]);
+                    terms16(W)(a, min(n0 + c + r, n - 1), g, g - g0, bases, &s.terms[r]);
+                // Of groups behind the row's last, which meet zeros of x.
+                for (uint g = g_end - g0; g < s.group[blocks - 1] + parts; g++)
+                    put_term(&s.terms[r], g, 0.0f, 0.0f);
+            }
             float16 sum[ROWS][COLUMNS];
             EACH(i, ROWS) EACH(r, COLUMNS) sum[i][r] = k0 ? total[c / COLUMNS][i][r] : 0.0f;
             if (parts == 1)

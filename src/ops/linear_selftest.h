@@ -18,8 +18,8 @@ llmk_status llmk_linear_self_test(llmk_trial *t, llmk_dtype x, const llmk_weight
 llmk_status llmk_linear_self_test_wide(llmk_trial *t, llmk_dtype x, const llmk_weights *like,
                                        llmk_dtype y);
 
-/* The same for variants that want groups of whole blocks or of certain parts of them: on one row of x
- * and on eight. */
+/* The same for variants that want groups of 32, 64 or multiples of 128 weights: on one row of x and
+ * on eight. */
 llmk_status llmk_linear_self_test_codes(llmk_trial *t, llmk_dtype x, const llmk_weights *like,
                                         llmk_dtype y);
 

@@ -96,6 +96,22 @@ static const case_entry entries[] = {
     {"m=8 n=50 k=77 w=f32 y=f32", CASE_QUICK},
     {"m=8 n=50 k=77 w=bf16", CASE_QUICK},
 
+    /* Codes on CPUs: blocks of 64 or 128 weights in one group, two or four, the last a part; fewer
+     * groups than are read at once; stages of K; strips of rows and their last ones. */
+    {"n=67 k=1000 w=w4 group=128 y=f32", CASE_QUICK},
+    {"n=1 k=129 w=w4 group=128", CASE_QUICK},
+    {"n=130 k=4200 w=w4 group=64 scale=bf16 y=f32", CASE_QUICK},
+    {"n=37 k=8321 w=w4 scale=f32 y=f32", CASE_QUICK},
+    {"n=70 k=5000 w=w4 group=384 zeros=none y=f32", CASE_QUICK},
+    {"n=66 k=1043 w=ct bits=8 group=32 zeros=i8 y=f32", CASE_QUICK},
+    {"n=35 k=768 w=q4_k y=f32", CASE_QUICK},
+    {"m=2 n=33 k=999 w=w4 group=32 y=f32", CASE_QUICK},
+    {"m=2 n=67 k=2300 w=w8 group=64 transposed y=f32", CASE_QUICK},
+    {"m=3 n=63 k=1120 w=q4_1 pad=1 y=f32", CASE_QUICK},
+    {"m=4 n=72 k=1300 w=ct group=128 zeros=none order=act y=f32", CASE_QUICK},
+    {"m=11 n=45 k=2560 w=q4_k y=f32 invariant", CASE_QUICK},
+    {"m=8 n=259 k=640 w=w4 group=32 bias=f16 residual=f16", CASE_QUICK},
+
     /* Tiles and their edges. */
     {"m=9 n=64 k=64", CASE_QUICK},
     {"m=16 n=512 k=256 w=q4_0", CASE_QUICK},
