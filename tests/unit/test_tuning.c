@@ -345,7 +345,7 @@ static void test_limits(void **state)
     (void)state;
     heard h;
     write_rows(row_of("linear", "gemv@team-64", ""), NULL, NULL);
-    assert_choice("linear m=1 n=100 k=300 w=w8 group=7", "gemv@team-64");
+    assert_choice("linear m=1 n=100 k=300 w=w8", "gemv@team-64");
     llmk_context *ctx = open_context(&h);
     ctx->caps.max_work_group = 64;
     llmk_tuning_free(llmk_tuning_open(ctx));
