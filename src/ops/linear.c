@@ -272,6 +272,8 @@ static bool cpu_codes_supports(llmk_context *ctx, const void *problem, llmk_reas
            llmk_no(why, "groups of %u weights cut its blocks of %u", g, block);
 }
 
+#define STRIP 64u /* rows of W of a work-item, at most: cl/linear/linear_cpu_codes.cl */
+
 static llmk_status cpu_codes_launch(llmk_launch *launch, const void *problem)
 {
     const linear_problem *p = problem;
@@ -279,9 +281,8 @@ static llmk_status cpu_codes_launch(llmk_launch *launch, const void *problem)
     while (rows < 8 && rows < p->x.nrows)
         rows *= 2;
     /* Each compute unit gets several strips, so that all of them end together. */
-    const uint64_t most = 64,
-                   share = p->weights->n / (UINT64_C(8) * launch->ctx->caps.compute_units);
-    const uint32_t strip = (uint32_t)(share < 8 ? 8 : share > most ? most : share / 8 * 8);
+    const uint64_t share = p->weights->n / (UINT64_C(8) * launch->ctx->caps.compute_units);
+    const uint32_t strip = (uint32_t)(share < 8 ? 8 : share > STRIP ? STRIP : share / 8 * 8);
     char typed[32], defines[64];
     llmk_join(defines, sizeof defines, typed_defines(p, typed), " -DROWS=", llmk_digits(rows),
               NULL);
