@@ -42,6 +42,20 @@ fi
 configure -ULLMK_CLANG_19 -ULLMK_SPIRV_VAL
 expect "Cubins        off (not found: ptxas"
 expect "AMD images    off (not found: lld-19)"
+
+# Of CUDA 11.8, say: there is PTX, and nothing asks this one for cubins.
+cat >"$work/ptxas" <<'END'
+#!/bin/sh
+[ "$1" = --version ] && cat "$0.version" && exit
+echo "ptxas trial.ptx, line 1; fatal   : Unsupported .version 8.3; current version is '7.8'"
+exit 255
+END
+chmod +x "$work/ptxas"
+echo "V11.8.89" >"$work/ptxas.version"
+configure -DLLMK_PTXAS="$work/ptxas"
+expect "PTX images    on"
+expect "Cubins        off (ptxas $work/ptxas is older than CUDA 12.3)"
+
 configure -DLLMK_IMAGES=
 expect "SPIR-V images off (LLMK_IMAGES=)"
 if (configure -DLLMK_IMAGES=nvidia,spriv) >"$work/refused" 2>&1; then
