@@ -162,9 +162,13 @@ function(llmk_images target cl)
       VERBATIM)
     list(APPEND packed ${outputs})
   endforeach()
+  # What this configuration makes; what others left in the folders is not looked at.
+  list(TRANSFORM packed REPLACE "^.*/images/packed/" "" OUTPUT_VARIABLE names)
+  list(JOIN names "\n" names)
+  file(GENERATE OUTPUT "${out}/list" CONTENT "${names}\n")
   add_custom_command(OUTPUT "${out}/packed/index"
     COMMAND "${llmk_python}" "${script}" index "${out}" "${manifest}"
-    DEPENDS "${script}" "${manifest}" ${packed}
+    DEPENDS "${script}" "${manifest}" "${out}/list" ${packed}
     COMMENT "Index of the kernel images"
     VERBATIM)
   llmk_embed(${target} llmk_embedded_image "${out}/packed" "${out}/packed/index" ${packed})

@@ -55,6 +55,11 @@ echo "V11.8.89" >"$work/ptxas.version"
 configure -DLLMK_PTXAS="$work/ptxas"
 expect "PTX images    on"
 expect "Cubins        off (ptxas $work/ptxas is older than CUDA 12.3)"
+list=$work/build/images/list
+grep -q '\.sm_80\.ptx$' "$list" && ! grep -q cubin "$list" || {
+    echo "FAILED: the list of images has no PTX, or cubins"
+    exit 1
+}
 
 configure -DLLMK_IMAGES=
 expect "SPIR-V images off (LLMK_IMAGES=)"

@@ -4,6 +4,10 @@ fault."""
 
 import contextlib
 import io
+import os
+import shutil
+import subprocess
+import tempfile
 import unittest
 
 import check_images
@@ -239,3 +243,79 @@ class Faults(unittest.TestCase):
 
 if __name__ == "__main__":
     unittest.main()
+    # Where ids and sizes of gfx942 come from
+
+    def test_block_counts(self):
+        load = "  %v = load i16, ptr addrspace(4) {}, align 4\n"
+        gep = "  {} = getelementptr inbounds i8, ptr addrspace(4) {}, i64 {}\n"
+        first = gep.format("%a", "%p", 16)
+        for expected, body in (
+                (False, first + load.format("%a")),
+                (True, load.format("%p")),
+                (True, gep.format("%a", "%p", 4) + load.format("%a")),
+                (True, first + gep.format("%b", "%a", -8) + load.format("%b")),
+                (False, first + gep.format("%b", "%a", -4) + load.format("%b")),
+                (True, gep.format("%a", "%p", 4) + gep.format("%b", "%a", 4) + load.format("%b")),
+                (False, gep.format("%a", "%p", 4) + gep.format("%b", "%a", 8) + load.format("%b")),
+                (True, gep.format("%a", "%p", 2).replace("i8", "i16") + load.format("%a")),
+                (True, "  %a = phi ptr addrspace(4) [ %p, %1 ], [ %b, %2 ]\n" +
+                 gep.format("%b", "%a", 16) + load.format("%b")),
+                (True, "  %a = addrspacecast ptr addrspace(4) %p to ptr\n"),
+                (True, first + "  call void @f(ptr addrspace(4) %a)\n")):
+            call = "  %p = tail call ptr addrspace(4) @llvm.amdgcn.implicitarg.ptr()\n"
+            self.assertEqual(check_images.reads_block_counts(call + body), expected, body)
+
+
+@unittest.skipUnless(shutil.which("zstd"), "no zstd")
+class Folders(unittest.TestCase):
+    """What of a build's folder is looked at."""
+
+    def setUp(self):
+        check_images.problems.clear()
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+        for part in "raw", "packed":
+            os.mkdir(os.path.join(self.folder, part))
+        self.put("list", "a.sm_80.ptx\na.sm_80.cubin\n")
+        for name, text in (("a.sm_80.ptx", PTX), ("a.sm_80.cubin", "code")):
+            self.put("raw/" + name, text)
+            self.pack(name, text)
+        self.put("raw/a.sm_80.cubin.log", LOG)
+
+    def put(self, name, text):
+        with open(os.path.join(self.folder, name), "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def pack(self, name, text):
+        with open(os.path.join(self.folder, "packed", name), "wb") as file:
+            file.write(subprocess.run(["zstd", "-qc"], input=text.encode(), check=True,
+                                      capture_output=True).stdout)
+
+    def check(self, function):
+        with contextlib.redirect_stdout(io.StringIO()):
+            function(self.folder)
+        return "\n".join(check_images.problems)
+
+    def test_none(self):
+        self.assertEqual(self.check(check_images.check_ptx), "")
+
+    def test_left_over(self):
+        for part in "raw", "packed":
+            self.put(part + "/b.sm_80.ptx", "of a configuration that was removed")
+            self.put(part + "/b.sm_80.cubin", "and its cubin")
+        self.put("raw/b.sm_80.cubin.log", "ptxas warning : an old one")
+        self.assertEqual(self.check(check_images.check_ptx), "")
+        self.assertEqual(len(check_images.images(self.folder, "")), 2)
+
+    def test_no_log(self):
+        os.unlink(os.path.join(self.folder, "raw/a.sm_80.cubin.log"))
+        self.assertIn("a.sm_80: ptxas left no log", self.check(check_images.check_ptx))
+
+    def test_packed(self):
+        self.assertEqual(self.check(check_images.check_packed), "")
+        self.pack("a.sm_80.cubin", "other code")
+        self.assertIn("a.sm_80.cubin: is not what was compiled", self.check(check_images.check_packed))
+        check_images.problems.clear()
+        self.put("packed/a.sm_80.cubin", "junk")
+        self.assertIn("a.sm_80.cubin: is not what was compiled", self.check(check_images.check_packed))
+
