@@ -47,6 +47,25 @@ mark_as_advanced(LLMK_LIBCLC_NVPTX LLMK_LIBCLC_AMDGCN LLMK_LLD)
 set(LLMK_SPIRV_CLANG "${LLMK_CLANG_${LLMK_SPIRV_VERSION}}")
 set(LLMK_SPIRV_TRANSLATOR "${LLMK_LLVM_SPIRV_${LLMK_SPIRV_VERSION}}")
 
+# Text that changes with the version of any tool, at the latest when cmake runs again. libclc says
+# none, so that its bitcode itself goes in.
+set(llmk_image_versions "")
+foreach(program LLMK_ZSTD LLMK_SPIRV_CLANG LLMK_SPIRV_TRANSLATOR LLMK_SPIRV_VAL LLMK_CLANG_19 LLMK_LLD
+    LLMK_PTXAS)
+  if(${program})
+    execute_process(COMMAND "${${program}}" --version OUTPUT_VARIABLE text ERROR_VARIABLE text
+      RESULT_VARIABLE ignored)
+    string(APPEND llmk_image_versions "${program} ${text}")
+  endif()
+endforeach()
+foreach(library LLMK_LIBCLC_NVPTX LLMK_LIBCLC_AMDGCN)
+  if(${library})
+    file(MD5 "${${library}}" text)
+    string(APPEND llmk_image_versions "${library} ${text}")
+  endif()
+endforeach()
+string(MD5 LLMK_IMAGES_TOOLS_HASH "${llmk_image_versions}")
+
 # ---- What is on ---------------------------------------------------------------------------------
 
 # llmk_images_need(NAME "TEXT" VARIABLE "WHAT"...) sets LLMK_IMAGES_NAME_STATUS to "on (TEXT)", or to

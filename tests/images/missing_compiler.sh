@@ -61,6 +61,17 @@ grep -q '\.sm_80\.ptx$' "$list" && ! grep -q cubin "$list" || {
     exit 1
 }
 
+# Another version of a tool in the same place makes all images anew.
+cp "$work/build/images/tools.json" "$work/tools.json"
+configure
+cmp "$work/build/images/tools.json" "$work/tools.json"
+echo "V11.8.90" >"$work/ptxas.version"
+configure
+if cmp -s "$work/build/images/tools.json" "$work/tools.json"; then
+    echo "FAILED: tools.json is the same for another version of ptxas"
+    exit 1
+fi
+
 configure -DLLMK_IMAGES=
 expect "SPIR-V images off (LLMK_IMAGES=)"
 if (configure -DLLMK_IMAGES=nvidia,spriv) >"$work/refused" 2>&1; then
