@@ -8,7 +8,7 @@ set(LLMK_IMAGES "spirv,nvidia,amd" CACHE STRING
   "Kinds of kernel images to build, separated by commas: spirv, nvidia, amd; empty for none")
 
 string(REPLACE "," ";" llmk_image_words "${LLMK_IMAGES}")
-foreach(word ${llmk_image_words})
+foreach(word IN LISTS llmk_image_words) # empty ones too
   if(NOT word MATCHES "^(spirv|nvidia|amd)$")
     message(FATAL_ERROR "LLMK_IMAGES=${LLMK_IMAGES}: \"${word}\" is no kind of image; expected spirv, "
       "nvidia, amd, separated by commas, or nothing")

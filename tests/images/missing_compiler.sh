@@ -74,15 +74,17 @@ fi
 
 configure -DLLMK_IMAGES=
 expect "SPIR-V images off (LLMK_IMAGES=)"
-if (configure -DLLMK_IMAGES=nvidia,spriv) >"$work/refused" 2>&1; then
-    echo "FAILED: LLMK_IMAGES=nvidia,spriv is accepted"
-    exit 1
-fi
-grep -qF '"spriv" is no kind of image' "$work/refused" || {
-    echo "FAILED: no sentence about spriv"
-    cat "$work/refused"
-    exit 1
-}
+for words in nvidia,spriv , spirv, ,spirv; do
+    if (configure "-DLLMK_IMAGES=$words") >"$work/refused" 2>&1; then
+        echo "FAILED: LLMK_IMAGES=$words is accepted"
+        exit 1
+    fi
+    grep -qE '"(spriv)?" is no kind of image' "$work/refused" || {
+        echo "FAILED: no sentence about LLMK_IMAGES=$words"
+        cat "$work/refused"
+        exit 1
+    }
+done
 configure -DLLMK_IMAGES=spirv -DLLMK_ZSTD=
 expect "SPIR-V images off (not found: zstd)"
 expect "PTX images    off (LLMK_IMAGES=spirv)"
