@@ -31,6 +31,7 @@ REF_SCRATCH = 16384  # references keep their arrays where they like
 ONE_SIZE = re.compile(r"FRAGMENT_M|wgmma|linear_dot")
 
 problems = []
+unlaunched = set()  # (stem, kernel): in an image, and launched by no case
 
 
 def problem(name, text):
@@ -152,7 +153,10 @@ def check_ptx(folder):
     for name, path in found:
         stem, target = name.rsplit(".", 1)
         ptx = f"{folder}/raw/{stem}.{'sm_90a' if target == 'sm_90a' else 'sm_80'}.ptx"
-        check_log(name, stem, target, read(ptx), read(path))
+        if os.path.exists(path + ".log"):
+            check_log(name, stem, target, read(ptx), read(path + ".log"))
+        else:
+            problem(name, "ptxas left no log")
     return found
 
 
@@ -397,20 +401,23 @@ def check_launches_of(name, stem, launches, arguments, sizes, most=None):
             for size in sorted(amd if most else ()):
                 if items_of(size) > most[kernel]:
                     problem(where, f"takes {most[kernel]} items, and the host asks for {size}")
-        elif ONE_SIZE.search(stem):
-            # Launched by no case: in groups and with arguments as one of its neighbours, which share
-            # the layout, or its like in another configuration.
-            groups = {size for neighbour in asked.values() for size in neighbour[0]}
-            lists = {given for neighbour in asked.values() for given in neighbour[2]}
-            for other, kernels in launches.items():
-                if other.split("-")[0] == file and kernel in kernels:
-                    groups |= kernels[kernel][0]
-                    lists |= kernels[kernel][2]
-            if required not in groups:
-                problem(where, f"requires work-groups of {required}, and its neighbours "
-                        f"have {' '.join(sorted(groups)) or 'none'}")
-            if taken not in lists:
-                problem(where, f"takes {taken},\n  and its like {' '.join(sorted(lists)) or 'nothing'}")
+            continue
+        # Launched by no case. The arguments are those of its like in other configurations, or else of
+        # a neighbour. So is the size where its like have one and the same; else the defines decide
+        # it, and it is a neighbour's.
+        unlaunched.add((stem, kernel))
+        like = [kernels[kernel] for other, kernels in launches.items()
+                if other.split("-")[0] == file and kernel in kernels]
+        near = list(asked.values())
+        groups = {size for launched in like for size in launched[0]}
+        if len(groups) != 1 and near:
+            groups = {size for launched in near for size in launched[0]}
+        lists = {given for launched in like or near for given in launched[2]}
+        if required not in groups and (required or ONE_SIZE.search(stem)):
+            problem(where, f"requires work-groups of {required}, and its neighbours "
+                    f"have {' '.join(sorted(groups)) or 'none'}")
+        if taken not in lists:
+            problem(where, f"takes {taken},\n  and its like {' '.join(sorted(lists)) or 'nothing'}")
 
 
 def check_launches(folder, file):
@@ -430,7 +437,8 @@ def check_launches(folder, file):
                 arguments, sizes = arguments_of_ptx(path), sizes_of_ptx(read(path))
             check_launches_of(stem + suffix, stem, launches, arguments, sizes, most)
             found += 1
-    print(f"{found} images, {sum(map(len, launches.values()))} kernels launched")
+    print(f"{found} images, {sum(map(len, launches.values()))} kernels launched; compared with their "
+          f"like, since no case launches them: {len(unlaunched)}")
     return found
 
 

@@ -215,7 +215,27 @@ class Faults(unittest.TestCase):
         self.ptx(PTX, sibling)
         self.finds("other: requires work-groups of 8,16,1, and its neighbours have 128,1,1")
         self.ptx(own.replace(".ptr .shared", ".ptr .global"), sibling)
-        self.finds("takes global,\n  and its like global,56,4 local")
+        self.finds("takes global,\n  and its like local")
+
+    def test_neighbours_decide_the_size(self):
+        # Other configurations have other sizes, this one among them.
+        launches = "".join(f"{STEM.replace('4', warps)}|other|{size},1,1|local|\n"
+                           for warps, size in (("8", 256), ("16", 512))) + LAUNCHES.splitlines()[0]
+        own = PTX.replace("8, 16, 1", "128, 1, 1")
+        self.ptx(own, launches)
+        self.assertEqual(check_images.problems, [])
+        self.ptx(PTX.replace("8, 16, 1", "256, 1, 1"), launches)
+        self.finds("other: requires work-groups of 256,1,1, and its neighbours have 128,1,1")
+
+    def test_portable_kernel_that_no_case_launches(self):
+        stem = "add/add_portable-X.f16"
+        launches = f"{stem}|tiled|128,1,1|global,56,4|\n{stem}-Y.f16|other|8,16,1|local|\n"
+        check_images.unlaunched.clear()
+        self.ptx(PTX, launches, stem)
+        self.assertEqual(check_images.problems, [])
+        self.assertEqual(check_images.unlaunched, {(stem, "other")})
+        self.ptx(PTX.replace(".ptr .shared", ".ptr .global"), launches, stem)
+        self.finds("other: takes global,\n  and its like local")
 
     def test_size_of_gfx942(self):
         self.notes(NOTES.replace("- 256", "- 128"))
@@ -240,9 +260,6 @@ class Faults(unittest.TestCase):
     .language_version:"""))
         self.finds("takes global,56,4,4,\n  and the host sets global,56,4")
 
-
-if __name__ == "__main__":
-    unittest.main()
     # Where ids and sizes of gfx942 come from
 
     def test_block_counts(self):
@@ -319,3 +336,6 @@ class Folders(unittest.TestCase):
         self.put("packed/a.sm_80.cubin", "junk")
         self.assertIn("a.sm_80.cubin: is not what was compiled", self.check(check_images.check_packed))
 
+
+if __name__ == "__main__":
+    unittest.main()
