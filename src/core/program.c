@@ -258,7 +258,7 @@ static llmk_status make_kernel(llmk_context *ctx, cl_program program, const char
 static llmk_status check_image(llmk_context *ctx, llmk_program *p, const llmk_image *image,
                                const char *kernel)
 {
-    llmk_kernel_object *made;
+    llmk_kernel_object *made = NULL;
     if (!image->file || !kernel)
         return LLMK_OK;
     const llmk_status status = make_kernel(ctx, p->cl, kernel, &made);
