@@ -268,6 +268,9 @@ static void test_probe(void **state)
     for (int run = 1; run <= 2; run++) {
         ask_for_fp16(run);
         assert_true(builds > 0);
+        assert_true(warnings > 0); /* and from the first run on */
+        assert_non_null(strstr(warning, "probe fp16"));
+        assert_non_null(strstr(warning, "CL_BUILD_PROGRAM_FAILURE"));
     }
     ask_for_fp16(3);
     assert_int_equal(builds, 0);
