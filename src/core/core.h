@@ -146,7 +146,7 @@ struct llmk_context {
     llmk_programs *programs;
     llmk_verdicts *verdicts;
     llmk_cache *cache;
-    int64_t run;         /* llmk_finding_run; a test may pretend to be another process */
+    int64_t started;     /* llmk_finding_start; a test may pretend to be another process */
     llmk_tuning *tuning; /* NULL: no rows */
     /* Trial builds and self-tests run in a context of their own, since a fault would kill this one.
      * Made when first needed, under trial_lock; NULL inside a trial context. */
@@ -215,8 +215,8 @@ typedef struct llmk_finding {
     char *text; /* to be freed */
 } llmk_finding;
 
-/* This process, among those that find something. */
-int64_t llmk_finding_run(void);
+/* When this process first asked, in seconds since the epoch. */
+int64_t llmk_finding_start(void);
 /* Whether `what` is known, and to be believed. */
 bool llmk_finding_recall(llmk_context *ctx, const char *what, llmk_finding *found);
 /* failed: of the moment, perhaps. */
