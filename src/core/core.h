@@ -246,10 +246,15 @@ typedef struct llmk_kernel_object {
     unsigned char values[512];
 } llmk_kernel_object;
 
-/* Takes a kernel object out of the program's pool: nobody else sets its arguments meanwhile. */
+/* Takes a kernel object out of the program's pool: nobody else sets its arguments meanwhile.
+ * LLMK_BUILD_FAILED where the image that the program was made from lacks the kernel. */
 llmk_status llmk_program_acquire(llmk_context *ctx, llmk_program *program, const char *name,
                                  llmk_kernel_object **kernel);
 void llmk_program_release(llmk_program *program, const char *name, llmk_kernel_object *kernel);
+/* For a program that llmk_program_acquire said LLMK_BUILD_FAILED of: the same from the next image
+ * that has `kernel`. Kernel objects of the old one stay good. */
+llmk_status llmk_program_replace(llmk_context *ctx, const char *file, const char *defines,
+                                 const char *kernel, llmk_program **program);
 /* "source", "spirv", "ptx", "cubin", "gfx942": what the program was made from. */
 const char *llmk_program_image(const llmk_program *program);
 
