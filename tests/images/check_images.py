@@ -380,11 +380,15 @@ def read_launches(text):
     return launches
 
 
+def layout_of(stem):
+    """The file and the names of the defines: GATED adds arguments, the value of WARPS does not."""
+    return [part.split(".")[0] for part in stem.split("-")]
+
+
 def check_launches_of(name, stem, launches, arguments, sizes, most=None):
     """One image: its kernels with their arguments, the sizes they require, and the most items that
     those of gfx942 take."""
     asked = launches.get(stem, {})
-    file = stem.split("-")[0]
     for kernel in sorted(set(asked) - set(arguments)):
         problem(f"{name} {kernel}", "is launched, and not in the image")
     for kernel in arguments:
@@ -407,7 +411,7 @@ def check_launches_of(name, stem, launches, arguments, sizes, most=None):
         # it, and it is a neighbour's.
         unlaunched.add((stem, kernel))
         like = [kernels[kernel] for other, kernels in launches.items()
-                if other.split("-")[0] == file and kernel in kernels]
+                if layout_of(other) == layout_of(stem) and kernel in kernels]
         near = list(asked.values())
         groups = {size for launched in like for size in launched[0]}
         if len(groups) != 1 and near:

@@ -208,7 +208,7 @@ class Faults(unittest.TestCase):
         self.finds("tiled: takes global,56,4,\n  and its like nothing")
 
     def test_kernel_that_no_case_launches(self):
-        sibling = LAUNCHES.replace(f"{STEM}|other", f"{STEM}-OTHER|other").replace("8,16,1", "128,1,1")
+        sibling = LAUNCHES.replace(f"{STEM}|other", f"{STEM.replace('4', '8')}|other").replace("8,16,1", "128,1,1")
         own = PTX.replace("8, 16, 1", "128, 1, 1")
         self.ptx(own, sibling)
         self.assertEqual(check_images.problems, [])
@@ -229,7 +229,7 @@ class Faults(unittest.TestCase):
 
     def test_portable_kernel_that_no_case_launches(self):
         stem = "add/add_portable-X.f16"
-        launches = f"{stem}|tiled|128,1,1|global,56,4|\n{stem}-Y.f16|other|8,16,1|local|\n"
+        launches = f"{stem}|tiled|128,1,1|global,56,4|\nadd/add_portable-X.f32|other|8,16,1|local|\n"
         check_images.unlaunched.clear()
         self.ptx(PTX, launches, stem)
         self.assertEqual(check_images.problems, [])
