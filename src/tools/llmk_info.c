@@ -301,8 +301,9 @@ static int run(int argc, char **argv)
         }
     }
     if (times && argc - optind > 1) {
-        fprintf(stderr, "llmk-info: --time takes one case, and \"%s\" is another: write a case with "
-                        "its fields in quotes\n",
+        fprintf(stderr,
+                "llmk-info: --time takes one case, and \"%s\" is another: write a case with "
+                "its fields in quotes\n",
                 argv[optind + 1]);
         return 2;
     }

@@ -571,7 +571,7 @@ static void set_age(const char *name, time_t seconds)
     assert_int_equal(utimensat(AT_FDCWD, path, then, 0), 0);
 }
 
-#define DAY (24 * 60 * 60)
+#define DAY INT64_C(86400)
 
 /* A context's first blob; whether the file `name` is still there. */
 static bool survives(const char *name)
