@@ -101,9 +101,12 @@ void llmk_trial_run(llmk_trial *t, const void *args)
     if (status == LLMK_OK && !t->variant->supports(t->ctx, &problem, &why))
         status = llmk_fail(LLMK_INTERNAL, "%s:%s does not support its self-test: %s", t->op->name,
                            t->variant->name, why.text);
+    const bool fits =
+        t->config && (!t->op->config_fits || t->op->config_fits(t->ctx, &problem, t->config, &why));
+    t->config_ran |= fits;
     if (status == LLMK_OK)
-        status = llmk_launch_variant(t->op, (llmk_choice){t->variant, t->config}, t->ctx, t->queue,
-                                     &problem, NULL, false);
+        status = llmk_launch_variant(t->op, (llmk_choice){t->variant, fits ? t->config : NULL},
+                                     t->ctx, t->queue, &problem, NULL, false);
     if (status == LLMK_OK) {
         const cl_int err = clFinish(t->queue);
         if (err != CL_SUCCESS) { /* whatever it is called, this context is not to be trusted */
@@ -184,6 +187,9 @@ llmk_status llmk_trial_of(llmk_context *ctx, const llmk_operator *op, llmk_choic
     *ran = true;
     const llmk_status status = op->self_test(&t, problem);
     trial_fail(&t, status);
+    if (t.status == LLMK_OK && t.config && !t.config_ran)
+        trial_fail(&t, llmk_fail(LLMK_SELFTEST_FAILED, "no self-test of %s:%s has what %s serves",
+                                 op->name, choice.variant->name, choice.config->name));
     clFinish(t.queue);
     for (size_t i = 0; i < t.buffer_count; i++)
         clReleaseMemObject(t.buffers[i]);

@@ -213,9 +213,11 @@ static llmk_status self_test(llmk_trial *t, const void *problem_)
     const uint64_t outputs = even              ? EVEN_OUTPUTS
                              : like->block > 1 ? 48 /* experts share no blocks */
                                                : 37;
-    LLMK_TRY(llmk_linear_trial_weights(t, like, EXPERTS, outputs,
-                                       even ? EVEN_DEPTH : llmk_linear_trial_depth(like), &w,
-                                       &weights));
+    LLMK_TRY(llmk_linear_trial_weights(
+        t, like, EXPERTS, outputs,
+        even ? EVEN_DEPTH
+             : llmk_linear_trial_depth(like, strstr(t->variant->name, "nv-stream") != NULL),
+        &w, &weights));
     llmk_status status = run(t, p, weights, w, few, FEW_TOKENS, even);
     if (status == LLMK_OK)
         status = run(t, p, weights, w, many, TOKENS, even);

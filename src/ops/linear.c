@@ -579,16 +579,18 @@ static llmk_status self_test(llmk_trial *t, const void *problem)
     const bool few = t->variant->launch == gemv_launch || t->variant->launch == subgroup_launch;
     const bool dot = t->variant->launch == llmk_linear_nv_dot_launch ||
                      t->variant->launch == llmk_linear_emulated_nv_dot_launch;
-    const bool stream = t->variant->launch == llmk_linear_nv_stream_launch ||
-                        t->variant->launch == llmk_linear_emulated_nv_stream_launch ||
-                        t->variant->launch == llmk_linear_nv_rows_launch ||
+    const bool codes = t->variant->launch == llmk_linear_nv_stream_launch ||
+                       t->variant->launch == llmk_linear_emulated_nv_stream_launch;
+    const bool stream = codes || t->variant->launch == llmk_linear_nv_rows_launch ||
                         t->variant->launch == llmk_linear_emulated_nv_rows_launch;
     const bool tiled = t->variant->launch == llmk_linear_nv_launch ||
                        t->variant->launch == llmk_linear_emulated_nv_launch ||
                        t->variant->launch == llmk_linear_nv_packed_launch ||
                        t->variant->launch == llmk_linear_emulated_nv_packed_launch;
     if (tiled)
-        LLMK_TRY(llmk_linear_self_test_plain(t, p->x.dtype, p->weights, p->y.dtype));
+        LLMK_TRY(llmk_linear_self_test_plain(t, p->x.dtype, p->weights, p->y.dtype, 70, 264));
+    for (uint64_t m = 8; codes && m <= 16; m += 8)
+        LLMK_TRY(llmk_linear_self_test_plain(t, p->x.dtype, p->weights, p->y.dtype, m, 70));
     return llmk_linear_self_test(t, p->x.dtype, p->weights, p->y.dtype,
                                  dot      ? 2
                                  : few    ? GEMV_ROWS

@@ -325,10 +325,12 @@ llmk_status llmk_linear_self_test_tall(llmk_trial *t, llmk_dtype x, const llmk_w
 }
 
 llmk_status llmk_linear_self_test_plain(llmk_trial *t, llmk_dtype x, const llmk_weights *like,
-                                        llmk_dtype y)
+                                        llmk_dtype y, uint64_t m, uint64_t n)
 {
     const recipe r = recipe_of(like);
-    return run(t, x, &r, y, 70, 264, 1024, r.format == LLMK_FORMAT_COMPRESSED_TENSORS ? 128 : 0);
+    if (r.format == LLMK_FORMAT_COMPRESSED_TENSORS)
+        LLMK_TRY(run(t, x, &r, y, m, n, 1024, 128));
+    return r.order ? t->status : run(t, x, &r, y, m, n, 1024, 0);
 }
 
 llmk_status llmk_linear_self_test_codes(llmk_trial *t, llmk_dtype x, const llmk_weights *like,
@@ -343,9 +345,14 @@ llmk_status llmk_linear_self_test_codes(llmk_trial *t, llmk_dtype x, const llmk_
     return t->status;
 }
 
-uint64_t llmk_linear_trial_depth(const llmk_weights *like)
+/* Of any of the kernels, with blocks of 32. */
+#define WHOLE_STEPS 256u
+
+uint64_t llmk_linear_trial_depth(const llmk_weights *like, bool steps)
 {
     const recipe r = recipe_of(like);
+    if (steps && r.block < 256 && !r.order)
+        return WHOLE_STEPS;
     if (r.block > 1)
         return r.block == 256 ? 512 : 96;
     const bool halves = r.format == LLMK_FORMAT_F16 || r.format == LLMK_FORMAT_BF16;
@@ -370,7 +377,11 @@ llmk_status llmk_linear_trial_matrix(llmk_trial *t, const llmk_weights *like, ui
                                      bool grouped, double **w, llmk_weights **out)
 {
     const recipe r = recipe_of(like);
-    const uint64_t k = r.block == 256 ? 512 : r.block == 32 ? 160 : odd ? 133 : 136;
+    const uint64_t k = r.block == 256                       ? 512
+                       : r.layouts == LLMK_CLASS_NV && !odd ? WHOLE_STEPS
+                       : r.block == 32                      ? 160
+                       : odd                                ? 133
+                                                            : 136;
     const bool groups = r.format == LLMK_FORMAT_COMPRESSED_TENSORS && (grouped || r.order);
     *w = llmk_trial_doubles(t, n * k);
     if (!*w)

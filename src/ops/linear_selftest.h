@@ -22,25 +22,26 @@ llmk_status llmk_linear_self_test_wide(llmk_trial *t, llmk_dtype x, const llmk_w
 llmk_status llmk_linear_self_test_tall(llmk_trial *t, llmk_dtype x, const llmk_weights *like,
                                        llmk_dtype y);
 
-/* The same for those that have a kernel for rows of x on 16-byte boundaries, K in whole steps and N
- * of a tile or more: on 70 rows. */
+/* The same for those that have a kernel for rows of x on 16-byte boundaries and K in whole steps:
+ * on m rows, for n outputs. */
 llmk_status llmk_linear_self_test_plain(llmk_trial *t, llmk_dtype x, const llmk_weights *like,
-                                        llmk_dtype y);
+                                        llmk_dtype y, uint64_t m, uint64_t n);
 
 /* The same for variants that want groups of 32, 64 or multiples of 128 weights: on one row of x and
  * on eight. */
 llmk_status llmk_linear_self_test_codes(llmk_trial *t, llmk_dtype x, const llmk_weights *like,
                                         llmk_dtype y);
 
-/* A K for the next, with several groups. */
-uint64_t llmk_linear_trial_depth(const llmk_weights *like);
+/* A K for the next, with several groups; steps: whole steps of the kernels for few rows, if x is
+ * not gathered anyhow. */
+uint64_t llmk_linear_trial_depth(const llmk_weights *like, bool steps);
 /* Experts [experts, n, k] that look to kernels as `like` does; their values, which live as long as
  * the trial, in *w. */
 llmk_status llmk_linear_trial_weights(llmk_trial *t, const llmk_weights *like, uint64_t experts,
                                       uint64_t n, uint64_t k, double **w, llmk_weights **out);
 
 /* One matrix [n, K] that looks to kernels as `like` does. odd: K is no multiple of 8, where the
- * format can; grouped: several groups along K, where it has such. */
+ * format can, and not whole steps; grouped: several groups along K, where it has such. */
 llmk_status llmk_linear_trial_matrix(llmk_trial *t, const llmk_weights *like, uint64_t n, bool odd,
                                      bool grouped, double **w, llmk_weights **out);
 

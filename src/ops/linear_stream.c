@@ -72,9 +72,10 @@ static const shape *shape_of(const llmk_context *ctx, const linear_problem *p)
     const llmk_weights *w = p->weights;
     const uint64_t rows = p->gate ? 2 * p->gate->outputs : w->n;
     const uint64_t groups = (rows + 31) / 32, units = ctx->caps.compute_units;
-    const bool few = ctx->is_trial ? w->groups > 1 /* either has its turn */ : groups < 2 * units;
+    const bool trial = ctx->is_trial; /* in which each has its turn */
+    const bool few = trial ? w->groups > 1 && p->x.nrows <= 8 : groups < 2 * units;
     const bool many =
-        !ctx->is_trial && w->layout == LLMK_LAYOUT_U4_NV && (p->x.nrows > 8 || groups >= 5 * units);
+        w->layout == LLMK_LAYOUT_U4_NV && (p->x.nrows > 8 || (!trial && groups >= 5 * units));
     if (!llmk_linear_stream_has_sizes(p))
         return p->gate ? &large_gated : &large;
     if (few)

@@ -413,8 +413,10 @@ static llmk_status self_test(llmk_trial *t, const void *problem_)
     double *wg = NULL, *wu = NULL, *wd = NULL;
     const float *router = NULL;
     const bool even = !strcmp(t->variant->name, "nv90");
-    const uint64_t hidden = even ? EVEN_HIDDEN : llmk_linear_trial_depth(like->gate_weights);
-    const uint64_t outputs = even ? EVEN_OUTPUTS : llmk_linear_trial_depth(like->down_weights);
+    const bool steps = strstr(t->variant->name, "nv-stream") != NULL;
+    const uint64_t hidden = even ? EVEN_HIDDEN : llmk_linear_trial_depth(like->gate_weights, steps);
+    const uint64_t outputs =
+        even ? EVEN_OUTPUTS : llmk_linear_trial_depth(like->down_weights, steps);
     const uint64_t many = even ? EVEN_MANY : MANY, most = even ? EVEN_MOST : MANY;
     llmk_moe_desc d = LLMK_INIT(llmk_moe_desc);
     llmk_status status = llmk_linear_trial_weights(

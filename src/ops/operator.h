@@ -165,10 +165,11 @@ struct llmk_trial {
     const llmk_operator *op;
     const llmk_variant *variant;
     const llmk_config *config;
+    bool config_ran; /* on a problem that it serves */
     llmk_status status;
     size_t buffer_count, host_count;
-    cl_mem buffers[16];
-    void *hosts[64];
+    cl_mem buffers[48];
+    void *hosts[192];
 };
 
 /* Runs `op`'s self-test of a choice in a context of its own kind; the status and the error text
@@ -186,7 +187,7 @@ cl_mem llmk_trial_buffer(llmk_trial *t, const void *data, size_t bytes);
 llmk_tensor llmk_trial_output(llmk_trial *t, llmk_dtype dtype, uint64_t rows, uint64_t cols);
 /* Scratch memory of the trial for expected values. */
 double *llmk_trial_doubles(llmk_trial *t, size_t count);
-/* Runs the variant under test on `args` and waits. */
+/* Runs the variant under test on `args` and waits; in its configuration, where that serves them. */
 void llmk_trial_run(llmk_trial *t, const void *args);
 /* |tensor - expected| <= atol + (rtol + epsilon of its dtype) * |expected|, everywhere; NaN where
  * NaN is expected. */

@@ -53,7 +53,7 @@ static void find_choice(llmk_context *ctx, const char *text, char *choice, size_
     assert_true(case_parse(text, &line, error, sizeof error));
     case_run *run = case_run_new(ctx, queue, &line, 1, true, error, sizeof error);
     assert_non_null(run);
-    assert_int_equal(llmk_explain(ctx, line.op->op, case_run_args(run, 0), infos, 32, &count),
+    assert_int_equal(llmk_explain(ctx, line.op->op, case_run_args(run, 0), infos, LLMK_COUNT(infos), &count),
                      LLMK_OK);
     choice[0] = '\0';
     for (size_t i = 0; i < count; i++)
@@ -422,7 +422,7 @@ static size_t check_config(llmk_context *ctx, const llmk_operator *op, const llm
     size_t count = 0;
     snprintf(forced, sizeof forced, "%s:%s@%s", op->name, config->variant, config->name);
     assert_int_equal(llmk_context_force(ctx, forced), LLMK_OK);
-    assert_int_equal(llmk_explain(ctx, op->id, case_run_args(run, 0), infos, 32, &count), LLMK_OK);
+    assert_int_equal(llmk_explain(ctx, op->id, case_run_args(run, 0), infos, LLMK_COUNT(infos), &count), LLMK_OK);
     for (size_t i = 0; i < count; i++) {
         if (infos[i].verdict == LLMK_VERDICT_BUILD_FAILED ||
             infos[i].verdict == LLMK_VERDICT_SELFTEST_FAILED)
