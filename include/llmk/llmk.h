@@ -76,9 +76,9 @@
  *   such a variant, and of several pairs that fit an operator the first counts. NAME@CONFIG
  *   forces a configuration as well, one of those that docs/tuning.md lists.
  * - LLMK_TUNE_DB: the file of tuned rows to use instead of $XDG_CONFIG_HOME/llmk/tuning.json
- *   (~/.config/llmk/tuning.json), where llmk-tune keeps them; "off": no tuned rows at all, nor
- *   those in the library. Read once, by llmk_context_create(); what makes no sense in it is
- *   ignored, with a line in the log.
+ *   (~/.config/llmk/tuning.json), where llmk-tune keeps them; "built-in": only the rows in the
+ *   library; "off": no tuned rows at all. Read once, by llmk_context_create(); what makes no sense
+ * in it is ignored, with a line in the log.
  * - LLMK_IMAGE: "source", "spirv" or "native" (of the natives, "ptx" or "cubin"): the only kind of
  *   kernel image to use. Without it the library takes what the device runs best:
  *   docs/images-and-caches.md.

@@ -21,6 +21,7 @@ typedef struct entry {
 struct llmk_tuning {
     entry *list;
     size_t count;
+    entry pinned; /* op NULL: none */
 };
 
 /* ---- Words ---- */
@@ -232,6 +233,7 @@ llmk_tuning *llmk_tuning_open(llmk_context *ctx)
     const char *file = getenv("LLMK_TUNE_DB");
     if (ctx->is_trial || (file && strcasecmp(file, "off") == 0))
         return NULL;
+    const bool own_only = file && strcasecmp(file, LLMK_TUNING_BUILT_IN) == 0;
     llmk_tuning *t = calloc(1, sizeof *t);
     const size_t most = LLMK_TUNING_MAX_ROWS + llmk_tuning_built_in_count;
     if (!t || !(t->list = calloc(most, sizeof *t->list))) {
@@ -239,7 +241,8 @@ llmk_tuning *llmk_tuning_open(llmk_context *ctx)
         return NULL; /* rows are advice */
     }
     reading users = {.ctx = ctx, .tuning = t}, built_in = {.ctx = ctx, .tuning = t, .rank = 64};
-    read_users(&users);
+    if (!own_only)
+        read_users(&users);
     for (size_t i = 0; i < llmk_tuning_built_in_count; i++)
         take(&built_in, i, &llmk_tuning_built_in[i]);
     if (built_in.ignored)
@@ -267,20 +270,11 @@ void llmk_tuning_free(llmk_tuning *tuning)
 
 bool llmk_tuning_pin(llmk_context *ctx, const llmk_operator *op, const llmk_choice *choice)
 {
-    llmk_tuning_free(ctx->tuning);
-    ctx->tuning = NULL;
-    if (!choice)
-        return true;
-    llmk_tuning *t = calloc(1, sizeof *t);
-    if (!t || !(t->list = calloc(1, sizeof *t->list))) {
-        free(t);
-        return false;
-    }
-    t->list[0] = (entry){.op = op, .choice = *choice};
-    memset(t->list[0].exponent, ANY_SIZE, sizeof t->list[0].exponent);
-    t->count = 1;
-    ctx->tuning = t;
-    return true;
+    if (!ctx->tuning && choice)
+        ctx->tuning = calloc(1, sizeof *ctx->tuning);
+    if (ctx->tuning)
+        ctx->tuning->pinned = choice ? (entry){.op = op, .choice = *choice} : (entry){.op = NULL};
+    return ctx->tuning || !choice;
 }
 
 bool llmk_tuning_find(const llmk_context *ctx, const llmk_operator *op, const void *problem,
@@ -292,6 +286,10 @@ bool llmk_tuning_find(const llmk_context *ctx, const llmk_operator *op, const vo
     char types[192] = "";
     if (!t || !op->size_names || !op->sizes(problem, sizes))
         return false;
+    if (t->pinned.op == op) {
+        *choice = t->pinned.choice;
+        return true;
+    }
     for (size_t i = 0; i < LLMK_TUNING_SIZES && op->size_names[i]; i++)
         exponent[i] = exponent_of(sizes[i]);
     for (size_t i = 0; i < t->count; i++) {

@@ -16,7 +16,8 @@ struct llmk_choice;
 struct llmk_config;
 
 #define LLMK_TUNING_VERSION   1
-#define LLMK_TUNING_SIZES     4 /* that an operator's choice may depend on */
+#define LLMK_TUNING_SIZES     4          /* that an operator's choice may depend on */
+#define LLMK_TUNING_BUILT_IN  "built-in" /* as LLMK_TUNE_DB: no user's file */
 #define LLMK_TUNING_MAX_ROWS  4096
 #define LLMK_TUNING_MAX_BYTES (4u << 20)
 #define LLMK_TUNING_RULE                                                                           \
@@ -43,8 +44,8 @@ void llmk_tuning_free(llmk_tuning *tuning);
 bool llmk_tuning_find(const llmk_context *ctx, const struct llmk_operator *op, const void *problem,
                       struct llmk_choice *choice);
 
-/* In place of all rows, one: calls of `op` are to use the choice (NULL: there are none). For the
- * tuner, while no call is made. False without memory. */
+/* Before all rows: calls of `op` are to use the choice, which stays the caller's; with NULL the
+ * rows hold again. For the tuner, while no call is made. False without memory. */
 bool llmk_tuning_pin(llmk_context *ctx, const struct llmk_operator *op,
                      const struct llmk_choice *choice);
 

@@ -15,6 +15,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 static const char usage[] =
@@ -281,10 +282,12 @@ static bool keep(run_state *r, const char *text, const tune_problem *problem,
     char variant[TUNE_NAME], hash[17], error[512];
     const llmk_operator *op = operator_of(text);
     const bool tuned = strcmp(result->winner, TUNE_DEFAULT) != 0;
+    const char *keeps = tuned ? result->winner : problem->unchanged;
+    const bool rule = strcmp(keeps, TUNE_DEFAULT) == 0;
     llmk_choice choice = {NULL, NULL};
-    if (!op || (tuned && !llmk_choice_parse(op, result->winner, &choice)))
-        return complain("%s: there is no %s", text, result->winner) == 0;
-    snprintf(variant, sizeof variant, "%s", tuned ? choice.variant->name : LLMK_TUNING_RULE);
+    if (!op || (!rule && !llmk_choice_parse(op, keeps, &choice)))
+        return complain("%s: there is no %s", text, keeps) == 0;
+    snprintf(variant, sizeof variant, "%s", rule ? LLMK_TUNING_RULE : choice.variant->name);
     llmk_tuning_row row = {
         .op = op->name, .types = problem->types, .shape = problem->shape, .variant = variant};
     if (choice.config) {
@@ -519,10 +522,10 @@ static int run(int argc, char **argv)
         return tune_worker();
     if (!set.db[0] && !llmk_tuning_path(set.db, sizeof set.db))
         return complain("there is no home folder to keep rows in: name a file with --db");
-    if (strcmp(set.db, "off") == 0)
-        return complain("LLMK_TUNE_DB is off: name a file with --db");
-    /* The rows that there are say nothing about what the library would choose by itself. */
-    setenv("LLMK_TUNE_DB", "off", 1);
+    if (strcasecmp(set.db, "off") == 0 || strcasecmp(set.db, LLMK_TUNING_BUILT_IN) == 0)
+        return complain("LLMK_TUNE_DB is %s: name a file with --db", set.db);
+    /* The user's rows say nothing about what the library would choose by itself. */
+    setenv("LLMK_TUNE_DB", LLMK_TUNING_BUILT_IN, 1);
     unsetenv("LLMK_VARIANT");
     struct sigaction action = {.sa_handler = interrupt};
     sigaction(SIGINT, &action, NULL);

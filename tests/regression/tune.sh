@@ -67,6 +67,17 @@ for seed in 1 2; do
 done
 grep -q '"config"' timer1.json || fail "nothing was tuned"
 
+# --- where nothing is faster than a row in the library, that row still holds
+case='linear m=2 n=64 k=64' # tuning/pocl.json has a row for it
+chosen() { env LLMK_TUNE_DB="$1" "$info" "$case" | grep -F '* '; }
+own=$(chosen built-in)
+for seed in $(seq 40); do
+    LLMK_TUNE_TEST=timer=$seed expect 0 '1 of 1 cases measured' "$tune" --db same.json --again --seconds 0.01 "$case"
+    ! grep -q ' 0 of them tuned' out || break
+done
+grep -q ' 0 of them tuned' out || fail "no seed for which nothing is faster: $(cat out)"
+[ "$(chosen "$work/same.json")" = "$own" ] || fail "tuning lost $own: $(chosen "$work/same.json")"
+
 # --- killed at any moment, the file is whole
 many() { # SEED FILE: some hundred rows, one after the other
     LLMK_TUNE_TEST=timer=$1 exec "$tune" --db "$2" --model smollm2-135m --tokens 1,2,3,4,5,6,7,8 \

@@ -5,6 +5,7 @@
 #include "cases/case.h"
 #include "ops/operator.h"
 #include "support/scratch.h"
+#include "tools/common/tune_problem.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,8 +65,8 @@ static void find_choice(llmk_context *ctx, const char *text, char *choice, size_
     clReleaseCommandQueue(queue);
 }
 
-static const char *const call =
-    "linear m=16 n=100 k=300 w=w8"; /* m=16 n=128 k=512; no row in the library */
+#define CALL "linear m=16 n=100 k=300 w=w8" /* m=16 n=128 k=512; no row in the library */
+static const char *const call = CALL;
 #define TYPES "x=f16 w=s8/portable,f32 y=f16"
 
 /* A row, with a right hash, that asks for a choice; `more` are members with a comma before them. */
@@ -357,6 +358,51 @@ static void test_limits(void **state)
 
 /* ---- What is built in ---- */
 
+#define BUILT_IN_CALL "linear m=2 n=64 k=64" /* tuning/pocl.json has a row for it */
+
+/* The tuner's baseline: what the library does without the user's file. */
+static void test_built_in_alone(void **state)
+{
+    (void)state;
+    heard h;
+    char choice[64], error[512];
+    write_rows(row_of("linear", "portable", ""), NULL, NULL);
+    assert_choice(BUILT_IN_CALL, "portable");
+    setenv("LLMK_TUNE_DB", LLMK_TUNING_BUILT_IN, 1);
+    llmk_context *ctx = open_context(&h);
+    const llmk_operator *op = llmk_operator_named("linear");
+    llmk_choice pinned;
+    find_choice(ctx, call, choice, sizeof choice);
+    assert_string_equal(choice, "cpu");
+    find_choice(ctx, BUILT_IN_CALL, choice, sizeof choice);
+    assert_string_equal(choice, "cpu@2x4");
+    assert_true(llmk_choice_parse(op, "cpu@4x4", &pinned));
+    assert_true(llmk_tuning_pin(ctx, op, &pinned));
+    find_choice(ctx, BUILT_IN_CALL, choice, sizeof choice);
+    assert_string_equal(choice, "cpu@4x4");
+    assert_true(llmk_tuning_pin(ctx, NULL, NULL)); /* the row is still there */
+    find_choice(ctx, BUILT_IN_CALL, choice, sizeof choice);
+    assert_string_equal(choice, "cpu@2x4");
+
+    static const char *const texts[][3] = {{BUILT_IN_CALL, "cpu@2x4", "cpu@2x4"},
+                                           {CALL, "cpu", "default"}};
+    cl_command_queue queue = case_queue_new(ctx);
+    for (size_t i = 0; i < LLMK_COUNT(texts); i++) {
+        case_line line;
+        tune_problem problem;
+        assert_true(case_parse(texts[i][0], &line, error, sizeof error));
+        case_run *run = case_run_new(ctx, queue, &line, 1, true, error, sizeof error);
+        assert_non_null(run);
+        assert_true(tune_problem_of(run, &problem, error, sizeof error));
+        assert_string_equal(problem.fallback, texts[i][1]);
+        assert_string_equal(problem.unchanged, texts[i][2]);
+        case_run_free(run);
+    }
+    clReleaseCommandQueue(queue);
+    llmk_context_free(ctx);
+    setenv("LLMK_TUNE_DB", path, 1);
+}
+
 static void test_built_in_rows(void **state)
 {
     (void)state;
@@ -489,7 +535,8 @@ int main(void)
         cmocka_unit_test(test_levels),         cmocka_unit_test(test_hostile_files),
         cmocka_unit_test(test_damage),         cmocka_unit_test(test_large_and_deep),
         cmocka_unit_test(test_limits),         cmocka_unit_test(test_built_in_rows),
-        cmocka_unit_test(test_configurations), cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_built_in_alone), cmocka_unit_test(test_configurations),
+        cmocka_unit_test(test_environment),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
