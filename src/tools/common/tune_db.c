@@ -5,9 +5,12 @@
 #include "ops/operator.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #ifdef LLMK_HAVE_JANSSON
 #include <jansson.h>
@@ -104,6 +107,26 @@ bool tune_db_usable(const char *path, char *error, size_t error_size)
     return file != NULL;
 }
 
+/* Held from reading a file until the new one is in its place: of two writers that had read the same
+ * file, the second would undo what the first added. The file itself cannot be locked, since each
+ * writer puts another in its place. Below 0, with a sentence, where there is none. */
+static int lock(const char *path, char *error, size_t error_size)
+{
+    char name[4096 + 8];
+    snprintf(name, sizeof name, "%s.lock", path);
+    make_folder(path);
+    const int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    int got = fd;
+    while (got >= 0 && flock(fd, LOCK_EX) != 0)
+        if (errno != EINTR)
+            got = -1;
+    if (got < 0)
+        fail(error, error_size, "%s cannot be locked: %s", name, strerror(errno));
+    if (got < 0 && fd >= 0)
+        close(fd);
+    return got;
+}
+
 static const char *library_version(char text[32])
 {
     snprintf(text, 32, "%d.%d.%d", LLMK_VERSION_MAJOR, LLMK_VERSION_MINOR, LLMK_VERSION_PATCH);
@@ -163,8 +186,8 @@ static json_t *measured_of(const llmk_context *ctx, const tune_source *source)
     return m;
 }
 
-bool tune_db_put(const char *path, const llmk_context *ctx, const llmk_tuning_row *row,
-                 const tune_source *source, char *error, size_t error_size)
+static bool put(const char *path, const llmk_context *ctx, const llmk_tuning_row *row,
+                const tune_source *source, char *error, size_t error_size)
 {
     json_t *file = load(path, error, error_size);
     if (!file)
@@ -187,6 +210,16 @@ bool tune_db_put(const char *path, const llmk_context *ctx, const llmk_tuning_ro
     json_array_append_new(rows, added);
     const bool good = write_file(path, file, error, error_size);
     json_decref(file);
+    return good;
+}
+
+bool tune_db_put(const char *path, const llmk_context *ctx, const llmk_tuning_row *row,
+                 const tune_source *source, char *error, size_t error_size)
+{
+    const int locked = lock(path, error, error_size);
+    const bool good = locked >= 0 && put(path, ctx, row, source, error, error_size);
+    if (locked >= 0)
+        close(locked);
     return good;
 }
 

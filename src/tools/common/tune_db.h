@@ -25,7 +25,8 @@ bool tune_db_usable(const char *path, char *error, size_t error_size);
 bool tune_db_has(const char *path, const llmk_context *ctx, const char *text,
                  const llmk_tuning_row *row);
 /* Adds a row for ctx's device, in place of the one for the same operator, types and shape. The file
- * is the old one or the new one, whole, at every moment. */
+ * is the old one or the new one, whole, at every moment. Writers of one file take turns, by a lock
+ * on PATH.lock, which stays. */
 bool tune_db_put(const char *path, const llmk_context *ctx, const llmk_tuning_row *row,
                  const tune_source *source, char *error, size_t error_size);
 /* Writes the device's rows to another file, for a level: what the library can take in. */
