@@ -97,7 +97,7 @@ typedef struct settings {
     const char *shape, *format, *model, *lists, *export_to;
     tune_level level;
     bool again, list, worker;
-    char db[4096];
+    char db[TUNE_PATH];
 } settings;
 
 __attribute__((format(printf, 1, 2))) static int complain(const char *fmt, ...)

@@ -44,7 +44,8 @@ expect 2 'no model "unknown"' "$tune" --db a.json --model unknown
 echo '{"name": "package"}' >foreign.json
 expect 1 'no file of tuned rows; move it away' "$tune" --db foreign.json linear --shape 1,64,64
 grep -q package foreign.json || fail "a foreign file was written to"
-expect 1 'cannot be created' "$tune" --db /proc/none/a.json --seconds 0.01 add --shape 1,64
+expect 1 'cannot be written' "$tune" --db /proc/none/a.json --seconds 0.01 add --shape 1,64
+! grep -q 'cases measured' out || fail 'cases were measured for a file that cannot be written'
 
 # --- candidates that do harm
 export LLMK_TUNE_TEST_LIMIT=2

@@ -9,6 +9,8 @@
 static char folder[SCRATCH_PATH], path[SCRATCH_PATH + 32], error[512];
 static llmk_context *ctx;
 
+#define FILE_OF(rows) "{\"llmk_tuning\": 1, \"rows\": [" rows "]}"
+
 /* A row for rmsnorm of rows=2^i h=2^j. */
 static bool put(unsigned i, unsigned j)
 {
@@ -59,6 +61,37 @@ static void test_writers_take_turns(void **state)
     assert_int_equal(rows(), WRITERS * EACH);
 }
 
+static void test_a_link_is_followed(void **state)
+{
+    (void)state;
+    char target[SCRATCH_PATH + 32];
+    struct stat st;
+    snprintf(target, sizeof target, "%s/real/tuning.json", folder);
+    assert_true(scratch_write(folder, "real/tuning.json", FILE_OF(""), strlen(FILE_OF(""))));
+    assert_int_equal(symlink("real/tuning.json", path), 0);
+    assert_true(tune_db_usable(path, error, sizeof error));
+    assert_true(put(1, 1));
+    assert_int_equal(lstat(path, &st), 0);
+    assert_true(S_ISLNK(st.st_mode));
+    assert_int_equal(rows(), 1);
+    unlink(target); /* a link to nothing is refused before anything is measured */
+    assert_false(tune_db_usable(path, error, sizeof error));
+}
+
+static void test_usable(void **state)
+{
+    (void)state;
+    assert_false(tune_db_usable("/proc/none/tuning.json", error, sizeof error));
+    assert_true(strlen(error) > 0);
+    assert_false(tune_db_usable(folder, error, sizeof error));
+    snprintf(path, sizeof path, "%s/a/b/tuning.json", folder);
+    assert_true(tune_db_usable(path, error, sizeof error));
+    assert_int_equal(access(path, F_OK), -1); /* nothing but the folder and the lock */
+    assert_true(put(1, 1));
+    assert_true(tune_db_usable(path, error, sizeof error));
+    assert_int_equal(rows(), 1);
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -96,6 +129,8 @@ int main(void)
 #endif
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_writers_take_turns, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_link_is_followed, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_usable, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, open_context, close_context);
 }

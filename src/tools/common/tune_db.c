@@ -1,4 +1,6 @@
 /* tune_db.c - reading, replacing and writing rows with jansson. */
+#define _XOPEN_SOURCE 700 /* realpath */
+
 #include "tools/common/tune_db.h"
 
 #include "formats/new_file.h"
@@ -7,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -75,7 +78,7 @@ static llmk_tuning_row row_of(const json_t *row)
 
 static void make_folder(const char *path)
 {
-    char folder[4096];
+    char folder[TUNE_PATH];
     snprintf(folder, sizeof folder, "%s", path);
     for (char *p = folder + 1; (p = strchr(p, '/')) != NULL; p++) {
         *p = '\0';
@@ -84,13 +87,25 @@ static void make_folder(const char *path)
     }
 }
 
+/* Where a link points to: a new file would take the place of the link itself. */
+static const char *resolve(const char *path, char real[TUNE_PATH])
+{
+    char *found = realpath(path, NULL);
+    const size_t size = found ? strlen(found) + 1 : 0;
+    if (size && size <= TUNE_PATH)
+        path = memcpy(real, found, size);
+    free(found);
+    return path;
+}
+
 static bool write_file(const char *path, const json_t *file, char *error, size_t error_size)
 {
+    char real[TUNE_PATH];
     llmk_new_file out;
     char *text = json_dumps(file, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
     if (!text)
         return fail(error, error_size, "no memory for %s", path);
-    make_folder(path);
+    path = resolve(path, real);
     const bool open = llmk_new_file_open(&out, path, error, error_size);
     if (open) {
         llmk_new_file_put(&out, text, strlen(text));
@@ -100,31 +115,40 @@ static bool write_file(const char *path, const json_t *file, char *error, size_t
     return open && llmk_new_file_close(&out, true, path, NULL, error, error_size);
 }
 
-bool tune_db_usable(const char *path, char *error, size_t error_size)
-{
-    json_t *file = load(path, error, error_size);
-    json_decref(file);
-    return file != NULL;
-}
-
 /* Held from reading a file until the new one is in its place: of two writers that had read the same
  * file, the second would undo what the first added. The file itself cannot be locked, since each
  * writer puts another in its place. Below 0, with a sentence, where there is none. */
 static int lock(const char *path, char *error, size_t error_size)
 {
-    char name[4096 + 8];
-    snprintf(name, sizeof name, "%s.lock", path);
+    char real[TUNE_PATH], name[TUNE_PATH + 8];
     make_folder(path);
+    snprintf(name, sizeof name, "%s.lock", resolve(path, real));
     const int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     int got = fd;
     while (got >= 0 && flock(fd, LOCK_EX) != 0)
         if (errno != EINTR)
             got = -1;
     if (got < 0)
-        fail(error, error_size, "%s cannot be locked: %s", name, strerror(errno));
+        fail(error, error_size, "%s cannot be written: %s: %s", path, name, strerror(errno));
     if (got < 0 && fd >= 0)
         close(fd);
     return got;
+}
+
+bool tune_db_usable(const char *path, char *error, size_t error_size)
+{
+    char real[TUNE_PATH];
+    llmk_new_file trial;
+    json_t *file = load(path, error, error_size);
+    json_decref(file);
+    const int locked = file ? lock(path, error, error_size) : -1;
+    if (locked < 0)
+        return false;
+    const bool good = llmk_new_file_open(&trial, resolve(path, real), error, error_size);
+    if (good) /* and away with it */
+        llmk_new_file_close(&trial, false, path, NULL, NULL, 0);
+    close(locked);
+    return good;
 }
 
 static const char *library_version(char text[32])
