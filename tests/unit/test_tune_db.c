@@ -92,6 +92,40 @@ static void test_usable(void **state)
     assert_int_equal(rows(), 1);
 }
 
+/* Rows that the file has already, with `padding` bytes in each. */
+static void write_rows(size_t count, size_t padding)
+{
+    const size_t size = count * (padding + 128) + 64;
+    char *text = malloc(size);
+    assert_non_null(text);
+    size_t used = (size_t)sprintf(text, "{\"llmk_tuning\": 1, \"rows\": [");
+    for (size_t i = 0; i < count; i++)
+        used += (size_t)sprintf(text + used,
+                                "%s{\"op\":\"add\",\"variant\":\"default\",\"measured\":{},"
+                                "\"note\":\"%0*d\"}",
+                                i ? "," : "", (int)padding, 0);
+    used += (size_t)sprintf(text + used, "]}");
+    assert_true(used < size && scratch_write(folder, "tuning.json", text, used));
+    free(text);
+}
+
+/* What the library would not read is not written. */
+static void test_full_files(void **state)
+{
+    (void)state;
+    write_rows(LLMK_TUNING_MAX_ROWS - 1, 1);
+    assert_true(put(0, 0));
+    assert_int_equal(rows(), LLMK_TUNING_MAX_ROWS);
+    assert_true(put(0, 0));
+    assert_false(put(0, 1));
+    assert_non_null(strstr(error, "more than 4096 rows for this device"));
+    assert_int_equal(rows(), LLMK_TUNING_MAX_ROWS);
+    write_rows(4, LLMK_TUNING_MAX_BYTES / 4 - 128);
+    assert_false(put(0, 0));
+    assert_non_null(strstr(error, "larger than 4194304 bytes"));
+    assert_int_equal(rows(), 4);
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -131,6 +165,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_writers_take_turns, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_link_is_followed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_usable, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_full_files, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, open_context, close_context);
 }

@@ -98,13 +98,40 @@ static const char *resolve(const char *path, char real[TUNE_PATH])
     return path;
 }
 
-static bool write_file(const char *path, const json_t *file, char *error, size_t error_size)
+/* Of the rows that count for a context. */
+static size_t count_for(const llmk_context *ctx, const json_t *rows)
 {
+    const json_t *row;
+    size_t i, count = 0;
+    json_array_foreach(rows, i, row)
+    {
+        const llmk_tuning_row r = row_of(row);
+        count += json_is_object(json_object_get(row, "measured")) && llmk_tuning_is_for(ctx, &r);
+    }
+    return count;
+}
+
+/* Nothing that the library would not read. */
+static bool write_file(const char *path, const llmk_context *ctx, const json_t *file, char *error,
+                       size_t error_size)
+{
+    if (count_for(ctx, json_object_get(file, "rows")) > LLMK_TUNING_MAX_ROWS)
+        return fail(error, error_size,
+                    "%s would have more than %d rows for this device, which the library does not "
+                    "read; name another with --db",
+                    path, LLMK_TUNING_MAX_ROWS);
     char real[TUNE_PATH];
     llmk_new_file out;
     char *text = json_dumps(file, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
     if (!text)
         return fail(error, error_size, "no memory for %s", path);
+    if (strlen(text) + 1 > LLMK_TUNING_MAX_BYTES) {
+        free(text);
+        return fail(error, error_size,
+                    "%s would be larger than %u bytes, which the library does not read; name "
+                    "another with --db",
+                    path, LLMK_TUNING_MAX_BYTES);
+    }
     path = resolve(path, real);
     const bool open = llmk_new_file_open(&out, path, error, error_size);
     if (open) {
@@ -232,7 +259,7 @@ static bool put(const char *path, const llmk_context *ctx, const llmk_tuning_row
     set_word(added, "hash", row->hash);
     json_object_set_new(added, "measured", measured_of(ctx, source));
     json_array_append_new(rows, added);
-    const bool good = write_file(path, file, error, error_size);
+    const bool good = write_file(path, ctx, file, error, error_size);
     json_decref(file);
     return good;
 }
@@ -275,7 +302,7 @@ bool tune_db_export(const char *path, const llmk_context *ctx, const char *to, t
     }
     *count = json_array_size(out);
     json_t *whole = json_pack("{s:i, s:o}", "llmk_tuning", LLMK_TUNING_VERSION, "rows", out);
-    const bool good = write_file(to, whole, error, error_size);
+    const bool good = write_file(to, ctx, whole, error, error_size);
     json_decref(whole);
     json_decref(file);
     return good;
