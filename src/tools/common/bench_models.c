@@ -23,7 +23,8 @@ bool bench_models_dir(const char *given, char *dir, size_t size)
     for (size_t i = 0; i < sizeof beside / sizeof *beside; i++)
         if (snprintf(dir, size, "%s/%s", program, beside[i]) < (int)size && access(dir, R_OK) == 0)
             return true;
-    return false;
+    /* A build outside of the source tree, where it still is. */
+    return snprintf(dir, size, "%s", LLMK_MODELS_DIR) < (int)size && access(dir, R_OK) == 0;
 }
 
 static char *trim(char *text)
