@@ -722,7 +722,8 @@ typedef enum llmk_format {
 /* "f16", "w4", "q4_1", "gptq_v1", ...; NULL for unknown values. */
 LLMK_API const char *llmk_format_name(llmk_format format);
 
-/* Bytes in host memory, or in a buffer of the context; at most one of `host` and `buffer`. */
+/* Bytes in host memory, at any address, or in a buffer of the context; at most one of `host` and
+ * `buffer`. Host memory is read during the call alone. */
 typedef struct llmk_source {
     const void *host;
     cl_mem buffer;
