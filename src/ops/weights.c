@@ -463,6 +463,12 @@ static llmk_status check_alike(const llmk_weights *w, const llmk_weights *other,
     return LLMK_OK;
 }
 
+/* Nothing tells experts without elements apart, of which there may be 2^31 in no memory at all. */
+static bool all_empty(const llmk_weights_desc *d)
+{
+    return (d->n == 0 || d->k == 0) && !d->expert_sources && !d->g_idx.host && !d->g_idx.buffer;
+}
+
 /* Describes every expert; `w` is the first, with the memory of all. */
 static llmk_status describe_all(llmk_context *ctx, matrices *m, llmk_weights *w)
 {
@@ -482,7 +488,8 @@ static llmk_status describe_all(llmk_context *ctx, matrices *m, llmk_weights *w)
                                  "other",
                                  d->experts ? "data, scales, zeros or g_idx" : "experts = 0");
     }
-    for (uint64_t e = 0; e < experts; e++) {
+    const uint64_t described = all_empty(m->desc) ? 1 : experts;
+    for (uint64_t e = 0; e < described; e++) {
         llmk_weights one = {0};
         weights_plan plan = {0};
         weights_order order = {0};
@@ -513,7 +520,8 @@ static llmk_status describe_all(llmk_context *ctx, matrices *m, llmk_weights *w)
 
 static llmk_status upload_all(const llmk_weights *w, const matrices *m)
 {
-    for (uint64_t e = 0; e < w->experts; e++) {
+    const uint64_t count = w->n == 0 || w->k == 0 ? 0 : w->experts;
+    for (uint64_t e = 0; e < count; e++) {
         llmk_weights one = {0};
         weights_plan plan = {0};
         weights_order order = {0};
