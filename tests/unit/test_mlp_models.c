@@ -240,6 +240,8 @@ static void refusals(void **state)
     refuse(f, "{" SIZES ",\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":3}}", "bits");
     refuse(f, "{" SIZES ",\"quantization_config\":{\"quant_method\":\"x\",\"bits\":4}}",
            "quant_method is x");
+    refuse(f, "{" SIZES ",\"quantization_config\":{\"quant_method\":\"\\u001b[31m\",\"bits\":4}}",
+           "quant_method is  [31m"); /* nothing that a terminal obeys */
     refuse(f, "{" SIZES ",\"quantization_config\":{\"quant_method\":\"compressed-tensors\"}}",
            "pack-quantized");
     refuse(f,

@@ -126,6 +126,30 @@ static void test_full_files(void **state)
     assert_int_equal(rows(), 4);
 }
 
+/* What a file says does not reach the terminal as it is. */
+static void test_escapes(void **state)
+{
+    (void)state;
+    static const char *const files[] = {
+        FILE_OF(
+            "{\"op\": \"\\u001b[31mevil\\n\\u009b\", \"variant\": \"\\u0007\", \"measured\": {}}"),
+        FILE_OF("{\"op\": \"add\", \"variant\": \"\\u001b[2J\", \"measured\": {}}")};
+    for (size_t i = 0; i < LLMK_COUNT(files); i++) {
+        char text[4096];
+        assert_true(scratch_write(folder, "tuning.json", files[i], strlen(files[i])));
+        FILE *out = tmpfile();
+        assert_non_null(out);
+        assert_true(tune_db_list(path, ctx, out, error, sizeof error));
+        rewind(out);
+        const size_t length = fread(text, 1, sizeof text - 1, out);
+        fclose(out);
+        text[length] = '\0';
+        assert_true(length > 0 && strchr(text, '\n') == text + length - 1);
+        for (const char *p = text; p[1]; p++)
+            assert_true((unsigned char)*p >= ' ' && strncmp(p, "\xc2\x9b", 2) != 0);
+    }
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -166,6 +190,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_link_is_followed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_usable, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_full_files, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_escapes, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, open_context, close_context);
 }

@@ -1,6 +1,8 @@
 /* bench_models.c - reading the lists of cases by model. */
 #include "tools/common/bench_models.h"
 
+#include "core/core.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -122,6 +124,7 @@ void bench_models_list(const char *dir, FILE *out)
         if (file) {
             if (!fgets(line, sizeof line, file) || line[0] != '#')
                 line[0] = '\0';
+            llmk_make_printable(line, false);
             fclose(file);
         }
         fprintf(out, "    %-16.*s %s\n", (int)strlen(entries[i]->d_name) - 4, entries[i]->d_name,

@@ -26,6 +26,7 @@ __attribute__((format(printf, 3, 4))) static bool fail(char *error, size_t size,
     va_start(list, fmt);
     vsnprintf(error, size, fmt, list);
     va_end(list);
+    llmk_make_printable(error, false);
     return false;
 }
 
@@ -311,6 +312,7 @@ bool tune_db_export(const char *path, const llmk_context *ctx, const char *to, t
 bool tune_db_list(const char *path, const llmk_context *ctx, FILE *out, char *error,
                   size_t error_size)
 {
+    char line[2048];
     json_t *file = load(path, error, error_size), *row;
     size_t i;
     if (!file)
@@ -328,9 +330,12 @@ bool tune_db_list(const char *path, const llmk_context *ctx, FILE *out, char *er
             llmk_no(&why, "for another device");
         else
             llmk_tuning_check(ctx, &r, &why);
-        fprintf(out, "%-16s %-30s %s%s%s  [%s]  %.2f us, default %.2f us  %s\n", r.op ? r.op : "?",
-                r.shape ? r.shape : "any shape", r.variant ? r.variant : "?", r.config ? "@" : "",
-                r.config ? r.config : "", r.types ? r.types : "any types", us, fallback, why.text);
+        snprintf(line, sizeof line, "%-16s %-30s %s%s%s  [%s]  %.2f us, default %.2f us  %s",
+                 r.op ? r.op : "?", r.shape ? r.shape : "any shape", r.variant ? r.variant : "?",
+                 r.config ? "@" : "", r.config ? r.config : "", r.types ? r.types : "any types", us,
+                 fallback, why.text);
+        llmk_make_printable(line, false);
+        fprintf(out, "%s\n", line);
     }
     json_decref(file);
     return true;
