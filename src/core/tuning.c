@@ -2,10 +2,12 @@
 #include "core/tuning.h"
 #include "ops/operator.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
+#include <unistd.h>
 
 #define ANY_SIZE 255
 
@@ -132,6 +134,9 @@ static bool resolve(const llmk_context *ctx, const llmk_tuning_row *row, entry *
 {
     char wanted[160], hash[17];
     *e = (entry){.types = NULL};
+    if (row->not_text)
+        return row->not_text[0] ? llmk_no(why, "its \"%s\" is no string", row->not_text)
+                                : llmk_no(why, "it is no object");
     if (!row->op || !row->variant)
         return llmk_no(why, "it has no %s", row->op ? "\"variant\"" : "\"op\"");
     if ((row->device != NULL) + (row->architecture != NULL) + (row->vendor != NULL) > 1)
@@ -219,7 +224,11 @@ static void read_users(reading *r)
     llmk_reason why;
     if (!llmk_tuning_path(path, sizeof path))
         return;
-    if (!llmk_tuning_read(path, take, r, &why))
+    const char *named = getenv("LLMK_TUNE_DB");
+    if (named && named[0] && access(path, F_OK) != 0)
+        llmk_log_write(&r->ctx->log, LLMK_LOG_WARN,
+                       "no tuned rows are taken from LLMK_TUNE_DB, %s: %s", path, strerror(errno));
+    else if (!llmk_tuning_read(path, take, r, &why))
         llmk_log_write(&r->ctx->log, LLMK_LOG_WARN, "no tuned rows are taken from %s: %s", path,
                        why.text);
     else if (r->ignored)

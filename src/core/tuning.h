@@ -30,6 +30,7 @@ typedef struct llmk_tuning_row {
     const char *op, *types, *shape;
     const char *variant, *config, *hash;
     const char *device, *architecture, *vendor;
+    const char *not_text; /* a member that should be a string; "": the row is no object */
 } llmk_tuning_row;
 
 /* The rows in the library: tuning/ *.json, those with a measurement (cmake/LlmkTuning.cmake). */
@@ -68,6 +69,11 @@ void llmk_tuning_hash(const struct llmk_operator *op, const struct llmk_config *
 /* LLMK_TUNE_DB, else the XDG configuration folder's llmk/tuning.json; false where neither is known.
  */
 bool llmk_tuning_path(char *path, size_t size);
+#ifdef LLMK_HAVE_JANSSON
+struct json_t;
+/* A row as JSON has it, whose words it points into. */
+llmk_tuning_row llmk_tuning_row_of(const struct json_t *row);
+#endif
 /* Calls `take` for every row of a file. False, with a sentence, where it is no file of rows; a file
  * that is not there has none. */
 bool llmk_tuning_read(const char *path,

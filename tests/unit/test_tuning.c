@@ -217,17 +217,20 @@ static const hostile files[] = {
     {"an array", "[1, 2]", "no file of tuned rows"},
     {"a number", "[[1]] 2", "it is not JSON"},
     {"another version", "{\"llmk_tuning\": 2, \"rows\": []}", "version 2; expected 1"},
-    {"no rows", "{\"llmk_tuning\": 1}", "version 1; expected 1"},
-    {"rows of no kind", "{\"llmk_tuning\": 1, \"rows\": {}}", "version 1; expected 1"},
+    {"no version", "{\"llmk_tuning\": 1.0, \"rows\": []}", "no file of tuned rows"},
+    {"no rows", "{\"llmk_tuning\": 1}", "it has no \"rows\""},
+    {"rows of no kind", "{\"llmk_tuning\": 1, \"rows\": {}}", "its \"rows\" are no array"},
     {"twice", "{\"llmk_tuning\": 1, \"llmk_tuning\": 1, \"rows\": []}", "it is not JSON"},
     {"bytes", "\xff\xfe\x01", "it is not JSON"},
     {"not UTF-8", ROW("\"op\": \"\xff\xc0\""), "it is not JSON"},
-    {"a row that is none", FILE_OF("7"), NULL},
+    {"a row that is none", FILE_OF("7"), "1 of its rows ignored, first row 1: it is no object"},
+    {"rows that are none", FILE_OF("null, []"), "2 of its rows ignored"},
     {"a note", FILE_OF("{\"op\": \"nothing\"}"), NULL},
     {"no operator", ROW("\"variant\": \"cpu\""), "it has no \"op\""},
     {"no variant", ROW("\"op\": \"linear\""), "it has no \"variant\""},
-    {"a number for a word", ROW("\"op\": 7, \"variant\": \"cpu\""), "it has no \"op\""},
-    {"null for a word", ROW(LINEAR ", \"shape\": null"), "it has no \"op\""},
+    {"a number for a word", ROW("\"op\": 7, \"variant\": \"cpu\""), "its \"op\" is no string"},
+    {"a number for a configuration", ROW(LINEAR ", \"config\": 5"), "its \"config\" is no string"},
+    {"null for a word", ROW(LINEAR ", \"shape\": null"), "its \"shape\" is no string"},
     {"an unknown operator", ROW("\"op\": \"attention\", \"variant\": \"cpu\""), "unknown operator"},
     {"an operator that is not tuned", ROW("\"op\": \"quantize\", \"variant\": \"ref\""),
      "\"quantize\" is not tuned"},
@@ -336,7 +339,11 @@ static void test_large_and_deep(void **state)
     assert_int_equal(mkdir(path, 0700), 0);
     assert_ignored("a folder", "not a regular file");
     rmdir(path);
-    assert_choice(call, "cpu"); /* and no file at all is no fault */
+    assert_ignored("a file that is not there", "No such file");
+    setenv("LLMK_TUNE_DB", "", 1); /* the default one need not be */
+    setenv("XDG_CONFIG_HOME", folder, 1);
+    assert_choice(call, "cpu");
+    setenv("LLMK_TUNE_DB", path, 1);
 }
 
 static void test_limits(void **state)

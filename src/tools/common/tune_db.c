@@ -64,19 +64,6 @@ static bool same(const char *a, const char *b)
     return a && b ? strcmp(a, b) == 0 : a == b;
 }
 
-static llmk_tuning_row row_of(const json_t *row)
-{
-    return (llmk_tuning_row){.op = word(row, "op"),
-                             .types = word(row, "types"),
-                             .shape = word(row, "shape"),
-                             .variant = word(row, "variant"),
-                             .config = word(row, "config"),
-                             .hash = word(row, "hash"),
-                             .device = word(row, "device"),
-                             .architecture = word(row, "architecture"),
-                             .vendor = word(row, "vendor")};
-}
-
 static void make_folder(const char *path)
 {
     char folder[TUNE_PATH];
@@ -106,7 +93,7 @@ static size_t count_for(const llmk_context *ctx, const json_t *rows)
     size_t i, count = 0;
     json_array_foreach(rows, i, row)
     {
-        const llmk_tuning_row r = row_of(row);
+        const llmk_tuning_row r = llmk_tuning_row_of(row);
         count += json_is_object(json_object_get(row, "measured")) && llmk_tuning_is_for(ctx, &r);
     }
     return count;
@@ -200,7 +187,7 @@ bool tune_db_has(const char *path, const llmk_context *ctx, const char *text,
     json_array_foreach(json_object_get(file, "rows"), i, row)
     {
         const json_t *measured = json_object_get(row, "measured");
-        llmk_tuning_row r = row_of(row);
+        llmk_tuning_row r = llmk_tuning_row_of(row);
         llmk_reason why;
         const bool meant =
             same(word(measured, "case"), text) || (wanted && same_bucket(&r, wanted));
@@ -246,7 +233,7 @@ static bool put(const char *path, const llmk_context *ctx, const llmk_tuning_row
         return false;
     json_t *rows = json_object_get(file, "rows");
     for (size_t i = json_array_size(rows); i-- > 0;) {
-        const llmk_tuning_row r = row_of(json_array_get(rows, i));
+        const llmk_tuning_row r = llmk_tuning_row_of(json_array_get(rows, i));
         if (same_bucket(&r, row) && same(r.device, ctx->caps.device_name))
             json_array_remove(rows, i);
     }
@@ -292,7 +279,7 @@ bool tune_db_export(const char *path, const llmk_context *ctx, const char *to, t
     size_t i;
     json_array_foreach(json_object_get(file, "rows"), i, row)
     {
-        const llmk_tuning_row r = row_of(row);
+        const llmk_tuning_row r = llmk_tuning_row_of(row);
         llmk_reason why;
         if (!same(r.device, ctx->caps.device_name) || !llmk_tuning_check(ctx, &r, &why) ||
             !json_is_object(json_object_get(row, "measured")))
@@ -319,12 +306,14 @@ bool tune_db_list(const char *path, const llmk_context *ctx, FILE *out, char *er
         return false;
     json_array_foreach(json_object_get(file, "rows"), i, row)
     {
-        const llmk_tuning_row r = row_of(row);
+        const llmk_tuning_row r = llmk_tuning_row_of(row);
         const json_t *measured = json_object_get(row, "measured");
         const double us = json_number_value(json_object_get(measured, "us"));
         const double fallback = json_number_value(json_object_get(measured, "default_us"));
         llmk_reason why = {"used"};
-        if (!json_is_object(measured))
+        if (r.not_text)
+            llmk_tuning_check(ctx, &r, &why);
+        else if (!json_is_object(measured))
             llmk_no(&why, "a note: not measured");
         else if (!llmk_tuning_is_for(ctx, &r))
             llmk_no(&why, "for another device");
