@@ -19,6 +19,7 @@ static llmk_status check_buffer(llmk_context *ctx, const char *name, const llmk_
 {
     cl_mem_object_type type = 0;
     cl_context owner = NULL;
+    cl_mem_flags flags = 0;
     size_t size = 0;
     if (clGetMemObjectInfo(source->buffer, CL_MEM_TYPE, sizeof type, &type, NULL) != CL_SUCCESS ||
         type != CL_MEM_OBJECT_BUFFER)
@@ -28,6 +29,12 @@ static llmk_status check_buffer(llmk_context *ctx, const char *name, const llmk_
     if (owner != ctx->cl)
         return llmk_fail(LLMK_INVALID_BUFFER, "weights: %s.buffer belongs to another context",
                          name);
+    /* Weights are repacked on the host. */
+    clGetMemObjectInfo(source->buffer, CL_MEM_FLAGS, sizeof flags, &flags, NULL);
+    if (flags & (CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_NO_ACCESS))
+        return llmk_fail(
+            LLMK_INVALID_BUFFER, "weights: %s.buffer was made %s, and is read by the host", name,
+            flags & CL_MEM_HOST_NO_ACCESS ? "CL_MEM_HOST_NO_ACCESS" : "CL_MEM_HOST_WRITE_ONLY");
     if (source->offset > size || source->size > size - source->offset)
         return llmk_fail(LLMK_BUFFER_TOO_SMALL,
                          "weights: %s.offset %" PRIu64 " and size %" PRIu64

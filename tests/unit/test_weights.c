@@ -549,6 +549,15 @@ static void test_refusals(void **state)
 
     cl_mem buffer = buffer_of(f, source.data, source.data_bytes, 0);
     REFUSE(LLMK_INVALID_ARGUMENT, "data has both", d.data.buffer = buffer);
+    static const cl_mem_flags unreadable[] = {CL_MEM_HOST_NO_ACCESS, CL_MEM_HOST_WRITE_ONLY};
+    for (size_t i = 0; i < 2; i++) {
+        cl_mem hidden = clCreateBuffer(llmk_context_cl_context(f->ctx), unreadable[i],
+                                       source.data_bytes, NULL, NULL);
+        assert_non_null(hidden);
+        REFUSE(LLMK_INVALID_BUFFER, "data.buffer was made CL_MEM_HOST", d.data.host = NULL;
+               d.data.buffer = hidden);
+        clReleaseMemObject(hidden);
+    }
     REFUSE(LLMK_BUFFER_TOO_SMALL, "data.offset", d.data.host = NULL; d.data.buffer = buffer;
            d.data.offset = 1);
     REFUSE(LLMK_BUFFER_TOO_SMALL, "data.offset", d.data.host = NULL; d.data.buffer = buffer;
