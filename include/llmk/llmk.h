@@ -142,7 +142,9 @@ typedef enum llmk_status {
     LLMK_OVERLAP = 15,          /* an output overlaps another tensor */
     LLMK_INVALID_QUEUE = 16,    /* the queue is of another context or device */
     LLMK_INVALID_BUFFER = 17,   /* not a buffer of this context, or an output in one that was made
-                                   CL_MEM_READ_ONLY, an input in one made CL_MEM_WRITE_ONLY */
+                                   CL_MEM_READ_ONLY, an input in one made CL_MEM_WRITE_ONLY, or
+                                   weights in one that the host must not read
+                                   (CL_MEM_HOST_WRITE_ONLY, CL_MEM_HOST_NO_ACCESS) */
     LLMK_BUSY = 20,             /* the workspace or plan is in use by an unfinished call */
 
     /* The device or the driver. */
@@ -307,8 +309,9 @@ typedef struct llmk_profile_record {
 typedef void (*llmk_profile_callback)(void *user, const llmk_profile_record *record);
 
 /* Calls `callback` after each kernel enqueued from now on, on queues created with
- * CL_QUEUE_PROFILING_ENABLE (others are not reported), from a thread of the driver. NULL stops it.
- * The callback must not call the library. */
+ * CL_QUEUE_PROFILING_ENABLE (others are not reported), from a thread of the driver. NULL stops it:
+ * kernels enqueued before may still be reported. The callback must not call the library. Errors:
+ * LLMK_INVALID_ARGUMENT (ctx is NULL), LLMK_DEVICE_LOST. */
 LLMK_API llmk_status llmk_context_set_profiler(llmk_context *ctx, llmk_profile_callback callback,
                                                void *user);
 
@@ -419,12 +422,16 @@ typedef struct llmk_events {
  * another queue, or on an out-of-order queue, before it is done returns LLMK_BUSY. */
 typedef struct llmk_workspace llmk_workspace;
 
-/* Allocates `bytes` (0 is legal). The operators' llmk_<op>_workspace_size() say how many. Errors:
+/* Allocates `bytes` (0 is legal). The operators' llmk_<op>_workspace_size() say how many: they take
+ * the arguments of the call, of which buffers may still be NULL as for llmk_prepare(), and the
+ * workspace itself; `*bytes` is written on success alone. Their errors are the operator's for bad
+ * arguments, LLMK_INVALID_ARGUMENT where `bytes` is NULL, and LLMK_DEVICE_LOST. Errors of this one:
  * LLMK_INVALID_ARGUMENT, LLMK_OUT_OF_MEMORY, LLMK_OUT_OF_DEVICE_MEMORY, LLMK_DEVICE_LOST,
  * LLMK_OPENCL_ERROR. */
 LLMK_API llmk_status llmk_workspace_create(llmk_context *ctx, uint64_t bytes, llmk_workspace **out);
 /* Frees a workspace; NULL is accepted. */
 LLMK_API void llmk_workspace_free(llmk_workspace *workspace);
+/* As it was made; 0 where workspace is NULL. */
 LLMK_API uint64_t llmk_workspace_bytes(const llmk_workspace *workspace);
 
 typedef enum llmk_op {
@@ -657,6 +664,7 @@ typedef struct llmk_error_report_args {
     uint32_t flags;            /* none yet: 0 */
 } llmk_error_report_args;
 
+/* Bytes of workspace that the call needs, whatever the tensors: some tens of KiB at most. */
 LLMK_API llmk_status llmk_error_report_workspace_size(llmk_context *ctx,
                                                       const llmk_error_report_args *args,
                                                       uint64_t *bytes);
@@ -774,8 +782,10 @@ typedef struct llmk_weights_desc {
 /* Guesses the version of a GPTQ checkpoint from `size` bytes of its qzeros, in host memory. The
  * zeros of a symmetric one are all stored as 7 (LLMK_FORMAT_GPTQ_V1) or all as 8
  * (LLMK_FORMAT_GPTQ_V2); 127 and 128 of 8 bits. Anything else says nothing: *guess is
- * LLMK_FORMAT_NONE. `sentence` (may be NULL) gets what was seen and what was made of it, to be
- * shown to whoever runs the model. Errors: LLMK_INVALID_ARGUMENT. */
+ * LLMK_FORMAT_NONE. `bits` is 4 or 8: 0, which llmk_weights_desc takes for 4, is refused here,
+ * since the zeros alone do not tell. `sentence` (may be NULL) gets what was seen and what was made
+ * of it, to be shown to whoever runs the model. Errors: LLMK_INVALID_ARGUMENT (also a size that is
+ * no multiple of 4). */
 LLMK_API llmk_status llmk_guess_gptq_version(const void *qzeros, uint64_t size, uint32_t bits,
                                              llmk_format *guess, char *sentence,
                                              size_t sentence_size);
@@ -807,6 +817,8 @@ typedef struct llmk_weights_info {
     uint64_t device_bytes; /* device memory held, all of it */
     uint64_t experts;      /* matrices [n, k], at least 1 */
 } llmk_weights_info;
+/* Fills `info` (struct_size set by the caller through LLMK_INIT). Errors: LLMK_INVALID_ARGUMENT
+ * (one of the two is NULL, or struct_size is none). */
 LLMK_API llmk_status llmk_weights_get_info(const llmk_weights *weights, llmk_weights_info *info);
 
 /* ------------------------------------------------------------------------------------------------
@@ -832,7 +844,12 @@ LLMK_API llmk_status llmk_weights_get_info(const llmk_weights *weights, llmk_wei
 
 /*     y[m, n] = sum_k x[m, k] W[n, k] + bias[n] + residual[m, n]
  *
- * accumulated in f32 and rounded once, to y's dtype. Leading dimensions of x are folded into M. */
+ * accumulated in f32 and rounded once, to y's dtype. Leading dimensions of x are folded into M.
+ *
+ * NaN and infinities of x go where the sum takes them, and no further than their row of y, with one
+ * addition: weights that fill up groups of uneven sizes (llmk_weights_create) are exactly 0, but
+ * each takes some element of its row of x, as a rule x[m, 0], and where that is not finite all of
+ * the row of y is NaN. */
 typedef struct llmk_linear_args {
     size_t struct_size;
     llmk_tensor x; /* [..., K], f32, f16 or bf16 */
@@ -881,7 +898,8 @@ typedef struct llmk_gated_linear_args {
     uint32_t flags;            /* LLMK_LINEAR_BATCH_INVARIANT */
 } llmk_gated_linear_args;
 
-/* Bytes of workspace that the call can use: 8 M N, at most about 64 MiB. */
+/* Bytes of workspace that the call can use: 8 M N, N rounded up to a multiple of 8, at most about
+ * 64 MiB. */
 LLMK_API llmk_status llmk_gated_linear_workspace_size(llmk_context *ctx,
                                                       const llmk_gated_linear_args *args,
                                                       uint64_t *bytes);
@@ -1025,6 +1043,7 @@ typedef struct llmk_grouped_linear_args {
     uint32_t flags;            /* none yet: 0 */
 } llmk_grouped_linear_args;
 
+/* Bytes of workspace that the call needs: some integers for each expert, whatever R is. */
 LLMK_API llmk_status llmk_grouped_linear_workspace_size(llmk_context *ctx,
                                                         const llmk_grouped_linear_args *args,
                                                         uint64_t *bytes);
