@@ -540,7 +540,7 @@ typedef enum llmk_gate_layout {
 } llmk_gate_layout;
 
 /*     y = activation(gate + gate_bias) * (up + up_bias)     elementwise, in f32, rounded to y's
- *                                                            dtype at the end
+ *                                                           dtype at the end
  *
  * A finite gate gives no NaN with a finite up, except where the square of LLMK_RELU2 overflows and
  * up is 0. A NaN in gate or up gives NaN: the clamps keep it. A gate of -infinity
@@ -928,12 +928,14 @@ typedef enum llmk_moe_score {
 /* Chooses k of E experts for each of T tokens, and their weights; all of it in f32.
  *
  *     logit[t, e] = sum_h x[t, h] gate[e, h] + router_bias[e]
- *     choice = score(logit) + correction[e]              (LLMK_MOE_TOPK_SOFTMAX: logit +
- * correction) groups > 1: a group's score is the sum of its two best choices where there is a
- * correction, else its best; experts outside of the top_groups best groups are not chosen ids[t] =
- * the k largest choices, the largest first, ties to the lower index weights[t, j] = scale *
- * score(logit of ids[t, j])  (never of the corrected choice), with LLMK_MOE_RENORMALIZE divided by
- * max(eps, the sum of the k scores)
+ *     choice = score(logit) + correction[e]
+ *              (LLMK_MOE_TOPK_SOFTMAX: logit + correction[e])
+ *     groups > 1: a group's score is the sum of its two best choices where there is a correction,
+ *              else its best; experts outside of the top_groups best groups are not chosen
+ *     ids[t] = the k largest choices, the largest first, ties to the lower index
+ *     weights[t, j] = scale * score(logit of ids[t, j])
+ *              (never of the corrected choice), with LLMK_MOE_RENORMALIZE divided by
+ *              max(eps, the sum of the k scores)
  *
  * A NaN is the least of choices: whatever the logits, ids are k different ones of 0 ... E - 1.
  * Weights follow the formulas, NaN and infinities included. DeepSeek-AI, "DeepSeek-V3 Technical
@@ -1120,8 +1122,7 @@ LLMK_API void llmk_moe_plan_free(llmk_moe_plan *plan);
 /* Kernels that llmk_moe_forward enqueues for so many tokens, routed by the plan where it has a
  * gate: whatever the routing, and one more for every further buffer that weights lie in. At 8
  * tokens or fewer with up to 64 experts each, without a shared expert and weights in one buffer
- * each, 4; else
- * 6. 0 where plan is NULL. */
+ * each, 4; else 6. 0 where plan is NULL. */
 LLMK_API uint32_t llmk_moe_plan_kernels(const llmk_moe_plan *plan, uint64_t tokens);
 
 typedef struct llmk_moe_forward_args {
