@@ -31,7 +31,7 @@ static const char usage[] =
     "of all model lists, cheap ones first. Ctrl-C keeps what is found; the next run goes on "
     "there.\n"
     "\n"
-    "      --budget S       seconds in all (600)\n"
+    "      --budget S       seconds in all (600); 0: until all cases are measured\n"
     "      --shape SIZES    of one case: the operator's first fields, separated by commas\n"
     "      --format FORMAT  of its weights: f16, w8, w4 ...; groups are of 128\n"
     "      --model NAME     only the cases of a model\n"
@@ -520,6 +520,11 @@ static int run(int argc, char **argv)
     }
     if (set.worker)
         return tune_worker();
+    if ((set.list || set.export_to) && optind < argc)
+        return complain("%s takes no cases, such as \"%s\"", set.list ? "--list" : "--export",
+                        argv[optind]);
+    if (set.list && set.export_to)
+        return complain("--list and --export do not go together");
     if (!set.db[0] && !llmk_tuning_path(set.db, sizeof set.db))
         return complain("there is no home folder to keep rows in: name a file with --db");
     if (strcasecmp(set.db, "off") == 0 || strcasecmp(set.db, LLMK_TUNING_BUILT_IN) == 0)

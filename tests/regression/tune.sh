@@ -43,6 +43,11 @@ expect 2 'there is no home folder' env -u HOME -u XDG_CONFIG_HOME "$tune"
 expect 2 'no model "unknown"' "$tune" --db a.json --model unknown
 echo '{"name": "package"}' >foreign.json
 expect 1 'no file of tuned rows; move it away' "$tune" --db foreign.json linear --shape 1,64,64
+expect 2 '--list takes no cases, such as "extra"' "$tune" --db a.json --list extra words
+expect 2 '--export takes no cases' "$tune" --db a.json --export out.json add
+expect 2 'names of models have no slash' "$tune" --db a.json --model ../../etc/passwd
+expect 1 'cannot be created' "$tune" --db a.json --export none/export.json
+[ ! -e none ] || fail "--export made a folder"
 grep -q package foreign.json || fail "a foreign file was written to"
 expect 1 'cannot be written' "$tune" --db /proc/none/a.json --seconds 0.01 add --shape 1,64
 ! grep -q 'cases measured' out || fail 'cases were measured for a file that cannot be written'

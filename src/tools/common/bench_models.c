@@ -77,8 +77,12 @@ bench_model_case *bench_models_load(const char *dir, const char *model, uint64_t
                                     size_t *count, char *error, size_t error_size)
 {
     char path[1280], line[1024];
+    if (strchr(model, '/')) {
+        snprintf(error, error_size, "no model \"%s\": names of models have no slash", model);
+        return NULL;
+    }
     snprintf(path, sizeof path, "%s/%s.txt", dir, model);
-    FILE *file = strchr(model, '/') ? NULL : fopen(path, "r");
+    FILE *file = fopen(path, "r");
     if (!file) {
         snprintf(error, error_size, "no model \"%s\" in %s: %s", model, dir, strerror(errno));
         return NULL;

@@ -17,7 +17,7 @@
 /* Making a case computes its reference on the host. */
 #define CASE_LIMIT 300.0
 
-volatile int tune_interrupted;
+volatile sig_atomic_t tune_interrupted;
 
 double tune_now(void)
 {
