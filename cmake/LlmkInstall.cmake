@@ -23,6 +23,9 @@ if(LLMK_TOOLS)
 endif()
 install(FILES "${PROJECT_SOURCE_DIR}/include/llmk/llmk.h"
   DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/llmk" COMPONENT development)
+# The header is the manual, and names these.
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/docs"
+  DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT development)
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE"
   DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT runtime)
 

@@ -2,7 +2,8 @@
  * llmk.h - LLM-inference kernels for any OpenCL device.
  *
  * This header is the whole public interface of libllmk_cl; what does not appear here is not API.
- * It is C11 and can be included from C++.
+ * It is C11 and can be included from C++. Where it says docs/NAME.md, that is installed as
+ * share/doc/llmk_cl/docs/NAME.md.
  *
  *
  * 1. In one minute
