@@ -21,8 +21,8 @@ if(LLMK_TOOLS)
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/bench/models"
     DESTINATION "${CMAKE_INSTALL_DATADIR}/llmk" COMPONENT tools)
 endif()
-install(FILES "${PROJECT_SOURCE_DIR}/include/llmk/llmk.h"
-  DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/llmk" COMPONENT development)
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/llmk"
+  DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT development FILES_MATCHING PATTERN "*.h")
 # The header is the manual, and names these.
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/docs"
   DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT development)
