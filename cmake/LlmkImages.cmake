@@ -8,7 +8,7 @@ set(LLMK_IMAGES "spirv,coopmat,nvidia,amd" CACHE STRING
   "Kinds of kernel images to build, separated by commas: spirv, coopmat, nvidia, amd; empty for none")
 
 string(REPLACE "," ";" llmk_image_words "${LLMK_IMAGES}")
-foreach(word ${llmk_image_words})
+foreach(word IN LISTS llmk_image_words) # empty ones too
   if(NOT word MATCHES "^(spirv|coopmat|nvidia|amd)$")
     message(FATAL_ERROR "LLMK_IMAGES=${LLMK_IMAGES}: \"${word}\" is no kind of image; expected spirv, "
       "coopmat, nvidia, amd, separated by commas, or nothing")
@@ -46,6 +46,25 @@ mark_as_advanced(LLMK_LIBCLC_NVPTX LLMK_LIBCLC_AMDGCN LLMK_LLD)
 
 set(LLMK_SPIRV_CLANG "${LLMK_CLANG_${LLMK_SPIRV_VERSION}}")
 set(LLMK_SPIRV_TRANSLATOR "${LLMK_LLVM_SPIRV_${LLMK_SPIRV_VERSION}}")
+
+# Text that changes with the version of any tool, at the latest when cmake runs again. libclc says
+# none, so that its bitcode itself goes in.
+set(llmk_image_versions "")
+foreach(program LLMK_ZSTD LLMK_SPIRV_CLANG LLMK_SPIRV_TRANSLATOR LLMK_SPIRV_VAL LLMK_CLANG_19 LLMK_LLD
+    LLMK_PTXAS)
+  if(${program})
+    execute_process(COMMAND "${${program}}" --version OUTPUT_VARIABLE text ERROR_VARIABLE text
+      RESULT_VARIABLE ignored)
+    string(APPEND llmk_image_versions "${program} ${text}")
+  endif()
+endforeach()
+foreach(library LLMK_LIBCLC_NVPTX LLMK_LIBCLC_AMDGCN)
+  if(${library})
+    file(MD5 "${${library}}" text)
+    string(APPEND llmk_image_versions "${library} ${text}")
+  endif()
+endforeach()
+string(MD5 LLMK_IMAGES_TOOLS_HASH "${llmk_image_versions}")
 
 # ---- What is on ---------------------------------------------------------------------------------
 
@@ -90,8 +109,15 @@ set(LLMK_IMAGES_CUBIN_STATUS "${LLMK_IMAGES_NVIDIA_STATUS}")
 if(LLMK_IMAGES_NVIDIA_STATUS MATCHES "^on")
   list(APPEND llmk_image_targets sm_80 sm_90a)
   set(LLMK_IMAGES_CUBIN_STATUS "off (not found: ptxas, of the CUDA toolkit)")
-  if(LLMK_PTXAS)
+  if(LLMK_PTXAS) # that takes the newest of the PTX that images/images.py makes
+    set(trial "${PROJECT_BINARY_DIR}/CMakeFiles/llmk_ptxas")
+    file(WRITE "${trial}.ptx" ".version 8.3\n.target sm_90a\n.address_size 64\n.visible .entry trial()\n{ ret; }\n")
+    execute_process(COMMAND "${LLMK_PTXAS}" -arch=sm_90a "${trial}.ptx" -o "${trial}.cubin"
+      RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
     set(LLMK_IMAGES_CUBIN_STATUS "on (${LLMK_PTXAS})")
+    if(failed)
+      set(LLMK_IMAGES_CUBIN_STATUS "off (ptxas ${LLMK_PTXAS} is older than CUDA 12.3)")
+    endif()
   endif()
 endif()
 if(LLMK_IMAGES_AMD_STATUS MATCHES "^on")
@@ -143,7 +169,7 @@ function(llmk_images target cl)
   file(GLOB headers "${PROJECT_SOURCE_DIR}/images/*.clh" "${PROJECT_SOURCE_DIR}/spirv/*.ll")
   set(packed "")
   foreach(job ${jobs})
-    if(NOT LLMK_PTXAS)
+    if(NOT LLMK_IMAGES_CUBIN_STATUS MATCHES "^on")
       string(REGEX REPLACE ",[a-z0-9_]+\\.cubin" "" job "${job}")
     endif()
     string(REPLACE "|" ";" fields "${job}")
@@ -161,9 +187,13 @@ function(llmk_images target cl)
       VERBATIM)
     list(APPEND packed ${outputs})
   endforeach()
+  # What this configuration makes; what others left in the folders is not looked at.
+  list(TRANSFORM packed REPLACE "^.*/images/packed/" "" OUTPUT_VARIABLE names)
+  list(JOIN names "\n" names)
+  file(GENERATE OUTPUT "${out}/list" CONTENT "${names}\n")
   add_custom_command(OUTPUT "${out}/packed/index"
     COMMAND "${llmk_python}" "${script}" index "${out}" "${manifest}"
-    DEPENDS "${script}" "${manifest}" ${packed}
+    DEPENDS "${script}" "${manifest}" "${out}/list" ${packed}
     COMMENT "Index of the kernel images"
     VERBATIM)
   llmk_embed(${target} llmk_embedded_image "${out}/packed" "${out}/packed/index" ${packed})

@@ -3,7 +3,7 @@
 
     images.py list MANIFEST TARGET...           one line a job: stem|target|file|defines|outputs
     images.py compile TOOLS CL OUT JOB          compiles one job into OUT/raw and OUT/packed
-    images.py index OUT MANIFEST                writes OUT/packed/index
+    images.py index OUT MANIFEST                writes OUT/packed/index, of the images in OUT/list
 
 A target is what one compilation makes: `spirv` and `spirv1.3` a module, `coopmat` one with
 spirv/coopmat.ll in it, `sm_80` and `sm_90a` PTX and
@@ -250,12 +250,10 @@ def write_index(out, manifest):
     """The first line identifies the images as a whole; the others are the manifest's stems."""
     packed = os.path.join(out, "packed")
     stems = sorted(stem_of(file, defines) for file, defines, _ in read_manifest(manifest))
-    suffixes = sorted({suffix for outputs in OUTPUTS.values() for suffix in outputs})
     digest = hashlib.blake2b(digest_size=8)
-    for name in (f"{stem}.{suffix}" for stem in stems for suffix in suffixes):
-        if os.path.exists(os.path.join(packed, name)):
-            with open(os.path.join(packed, name), "rb") as image:
-                digest.update(name.encode() + b"\0" + image.read())
+    for name in sorted(read(os.path.join(out, "list")).split()):
+        with open(os.path.join(packed, name), "rb") as image:
+            digest.update(name.encode() + b"\0" + image.read())
     write(os.path.join(packed, "index"), "\n".join([digest.hexdigest(), *stems]) + "\n")
 
 

@@ -2,6 +2,7 @@
 // vectors along K, several rows of x and of W at once so that each loaded vector serves several
 // products. No local memory: the caches do it.
 #define LINEAR_COLD static __attribute__((noinline))
+#define LINEAR_CPU
 #include "linear/linear_typed.clh"
 
 #define STRETCH 1024u // elements of K summed in registers before they are added to the totals

@@ -3,7 +3,7 @@
  *
  * One file a blob, named by the hash of its key; the key itself is in the file, so that a collision
  * reads as absent. A file is written under a temporary name and renamed, so readers see all of it
- * or nothing; whatever does not check is deleted.
+ * or nothing; whatever does not check is deleted, and what nobody has read for long.
  */
 #include "core/core.h"
 
@@ -18,10 +18,18 @@
 #include <time.h>
 #include <unistd.h>
 
-#define BLOB_MAGIC        0x314b4d4cu /* "LMK1" */
-#define MAX_BLOB_BYTES    (256u << 20)
-#define MAX_KEY_BYTES     65536u
-#define MAX_TEMPORARY_AGE INT64_C(86400) /* seconds */
+#define BLOB_MAGIC     0x314b4d4cu /* "LMK1" */
+#define MAX_BLOB_BYTES (256u << 20)
+#define MAX_KEY_BYTES  65536u
+/* Seconds. The time of a blob's last change is kept as the last time that it was read, to an hour:
+ * access times are often off. */
+#define MAX_TEMPORARY_AGE INT64_C(86400)
+#define TOUCH_AGE         INT64_C(3600)
+#define SWEEP_AGE         INT64_C(86400)
+#define MAX_BLOB_AGE      (90 * INT64_C(86400))
+#define MAX_CROWDED_AGE   INT64_C(86400)
+#define MANY_BLOBS        10000
+#define SWEEP_STAMP       ".swept"
 
 typedef struct blob_header {
     uint32_t magic;
@@ -161,14 +169,18 @@ static uint64_t checksum(const void *key, size_t key_size, const void *data, siz
     return llmk_hash(llmk_hash(LLMK_HASH_SEED, key, key_size), data, size);
 }
 
-typedef enum blob_verdict { BLOB_GOOD, BLOB_OTHER_KEY, BLOB_DAMAGED } blob_verdict;
+typedef enum blob_verdict { BLOB_GOOD, BLOB_OTHER_KEY, BLOB_DAMAGED, BLOB_FOREIGN } blob_verdict;
 
 static blob_verdict read_blob(int fd, const char *key, void **data, size_t *size)
 {
     struct stat st;
     blob_header h;
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size < (off_t)sizeof h ||
-        !read_all(fd, &h, sizeof h))
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
+        return BLOB_DAMAGED;
+    /* A checksum is no proof of who wrote it. */
+    if (st.st_uid != geteuid() || (st.st_mode & (S_IWGRP | S_IWOTH)) != 0)
+        return BLOB_FOREIGN;
+    if (st.st_size < (off_t)sizeof h || !read_all(fd, &h, sizeof h))
         return BLOB_DAMAGED;
     /* Sizes are believed only where they add up to the file's. */
     if (h.magic != BLOB_MAGIC || h.key_size > MAX_KEY_BYTES || h.data_size > MAX_BLOB_BYTES ||
@@ -191,6 +203,8 @@ static blob_verdict read_blob(int fd, const char *key, void **data, size_t *size
     bytes[h.data_size] = '\0'; /* texts can be used as strings */
     *data = bytes;
     *size = (size_t)h.data_size;
+    if (time(NULL) - st.st_mtime > TOUCH_AGE)
+        futimens(fd, NULL);
     return BLOB_GOOD;
 }
 
@@ -208,31 +222,72 @@ void *llmk_cache_get(llmk_cache *cache, const char *key, size_t *size)
         close(fd);
     }
     llmk_times_add(cache->times, LLMK_PHASE_CACHE, start);
-    if (verdict == BLOB_DAMAGED) {
-        llmk_log_write(cache->log, LLMK_LOG_WARN, "deleting the damaged cache file %s", path);
+    if (verdict == BLOB_DAMAGED || verdict == BLOB_FOREIGN) {
+        llmk_log_write(cache->log, LLMK_LOG_WARN, "deleting the %s %s",
+                       verdict == BLOB_DAMAGED ? "damaged cache file"
+                                               : "cache file that others own or may write",
+                       path);
         unlink(path);
     }
     return data;
 }
 
-/* "0123456789abcdef.blob.XXXXXX" */
-static bool is_temporary(const char *name)
+typedef enum file_kind { FILE_BLOB, FILE_TEMPORARY, FILE_OTHER } file_kind;
+
+/* "0123456789abcdef.blob", and with ".XXXXXX" */
+static file_kind kind_of(const char *name)
 {
     const size_t hash = strspn(name, "0123456789abcdef");
-    return hash == 16 && strncmp(name + hash, ".blob.", 6) == 0 && strlen(name + hash) == 12;
+    if (hash != 16 || strncmp(name + hash, ".blob", 5) != 0)
+        return FILE_OTHER;
+    const char *rest = name + hash + 5;
+    return rest[0] == '\0'                       ? FILE_BLOB
+           : rest[0] == '.' && strlen(rest) == 7 ? FILE_TEMPORARY
+                                                 : FILE_OTHER;
 }
 
-/* What processes that were killed between write and rename left behind. Nobody writes for a day. */
-static void sweep_temporaries(const llmk_cache *cache)
+static size_t count_blobs(DIR *dir)
+{
+    size_t count = 0;
+    for (const struct dirent *entry; (entry = readdir(dir)) != NULL;)
+        count += kind_of(entry->d_name) == FILE_BLOB;
+    rewinddir(dir);
+    return count;
+}
+
+/* A sweep looks at every file: once a day will do, whoever does it. */
+static bool sweep_is_due(int dir, time_t now)
+{
+    struct stat st;
+    if (fstatat(dir, SWEEP_STAMP, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
+        st.st_mtime <= now && now - st.st_mtime < SWEEP_AGE)
+        return false;
+    const int stamp =
+        openat(dir, SWEEP_STAMP, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    if (stamp >= 0) {
+        futimens(stamp, NULL);
+        close(stamp);
+    }
+    return true;
+}
+
+/* Removes what processes that were killed between write and rename left behind (nobody writes for a
+ * day), and blobs that nobody has read for long; not for so long where there are many. */
+static void sweep(const llmk_cache *cache)
 {
     DIR *dir = opendir(cache->dir);
     const time_t now = time(NULL);
-    for (const struct dirent *entry; dir && (entry = readdir(dir)) != NULL;) {
-        struct stat st;
-        if (is_temporary(entry->d_name) &&
-            fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-            S_ISREG(st.st_mode) && now - st.st_mtime > MAX_TEMPORARY_AGE)
-            unlinkat(dirfd(dir), entry->d_name, 0);
+    if (dir && sweep_is_due(dirfd(dir), now)) {
+        const int64_t blob_age = count_blobs(dir) > MANY_BLOBS ? MAX_CROWDED_AGE : MAX_BLOB_AGE;
+        for (const struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+            struct stat st;
+            const file_kind kind = kind_of(entry->d_name);
+            const int64_t most = kind == FILE_TEMPORARY ? MAX_TEMPORARY_AGE : blob_age;
+            if (kind != FILE_OTHER &&
+                fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+                S_ISREG(st.st_mode) && now - st.st_mtime > most)
+                unlinkat(dirfd(dir), entry->d_name, 0);
+        }
     }
     if (dir)
         closedir(dir);
@@ -247,7 +302,7 @@ void llmk_cache_put(llmk_cache *cache, const char *key, const void *data, size_t
         return;
     const uint64_t start = llmk_now();
     if (!atomic_exchange(&cache->swept, true))
-        sweep_temporaries(cache);
+        sweep(cache);
     /* A random name: process ids are not unique where containers share the folder. */
     snprintf(temporary, sizeof temporary, "%s.XXXXXX", path);
     const int fd = mkstemp(temporary);
@@ -293,7 +348,7 @@ llmk_status llmk_context_cache_info(llmk_context *ctx, llmk_cache_info *info)
     while (dir && (entry = readdir(dir)) != NULL) {
         struct stat st;
         if (fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-            S_ISREG(st.st_mode)) {
+            S_ISREG(st.st_mode) && strcmp(entry->d_name, SWEEP_STAMP) != 0) {
             full.files++;
             full.bytes += (uint64_t)st.st_size;
         }

@@ -113,7 +113,7 @@ static llmk_status fill(llmk_context *ctx, const llmk_context_options *options)
 {
     ctx->flags = options->flags;
     ctx->images = &llmk_images;
-    ctx->run = llmk_finding_run();
+    ctx->started = llmk_finding_start();
     LLMK_TRY(read_environment(ctx, options));
     cl_device_id device = options->device;
     if (options->cl_context && !device)

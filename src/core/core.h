@@ -149,7 +149,7 @@ struct llmk_context {
     llmk_programs *programs;
     llmk_verdicts *verdicts;
     llmk_cache *cache;
-    int64_t run;         /* llmk_finding_run; a test may pretend to be another process */
+    int64_t started;     /* llmk_finding_start; a test may pretend to be another process */
     llmk_tuning *tuning; /* NULL: no rows */
     /* Trial builds and self-tests run in a context of their own, since a fault would kill this one.
      * Made when first needed, under trial_lock; NULL inside a trial context. */
@@ -221,8 +221,8 @@ typedef struct llmk_finding {
     char *text; /* to be freed */
 } llmk_finding;
 
-/* This process, among those that find something. */
-int64_t llmk_finding_run(void);
+/* When this process first asked, in seconds since the epoch. */
+int64_t llmk_finding_start(void);
 /* Whether `what` is known, and to be believed. */
 bool llmk_finding_recall(llmk_context *ctx, const char *what, llmk_finding *found);
 /* failed: of the moment, perhaps. */
@@ -252,10 +252,15 @@ typedef struct llmk_kernel_object {
     unsigned char values[512];
 } llmk_kernel_object;
 
-/* Takes a kernel object out of the program's pool: nobody else sets its arguments meanwhile. */
+/* Takes a kernel object out of the program's pool: nobody else sets its arguments meanwhile.
+ * LLMK_BUILD_FAILED where the image that the program was made from lacks the kernel. */
 llmk_status llmk_program_acquire(llmk_context *ctx, llmk_program *program, const char *name,
                                  llmk_kernel_object **kernel);
 void llmk_program_release(llmk_program *program, const char *name, llmk_kernel_object *kernel);
+/* For a program that llmk_program_acquire said LLMK_BUILD_FAILED of: the same from the next image
+ * that has `kernel`. Kernel objects of the old one stay good. */
+llmk_status llmk_program_replace(llmk_context *ctx, const char *file, const char *defines,
+                                 const char *kernel, llmk_program **program);
 /* "source", "spirv", "ptx", "cubin", "gfx942": what the program was made from. */
 const char *llmk_program_image(const llmk_program *program);
 

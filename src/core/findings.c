@@ -1,10 +1,11 @@
 /*
- * findings.c - what trials and probes found, on disk: "VALUE FAILURES RUN SECONDS TEXT". Another
- * format is another number in llmk_finding_key.
+ * findings.c - what trials and probes found, on disk: "VALUE FAILURES SECONDS TEXT". Another format
+ * is another number in llmk_finding_key.
  *
  * What succeeded is believed. What failed may have failed for reasons of the moment, a full disk or
  * a compiler without memory: it is believed after two runs in a row with the same value, and for a
- * day. A run is a process, however many contexts it makes: they would share the moment.
+ * day. The second must be a process that began a while after the first failed: contexts of one
+ * process share its moment, and so do processes side by side.
  */
 #include "core/core.h"
 
@@ -13,31 +14,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
-#include <unistd.h>
 
 #define FAILURES_BELIEVED 2
 #define SECONDS_BELIEVED  86400
+#define SECONDS_APART     60 /* from a failure to the start of a process whose failure counts */
 
 typedef struct record {
     long value;
     unsigned failures; /* in a row; 0: no failure */
-    int64_t run;       /* the last of them */
-    int64_t seconds;   /* since the epoch */
+    int64_t seconds;   /* since the epoch: when the last that counts was found */
     const char *text;
 } record;
 
-/* Numbers of processes are used again, and are not those of another container: with the time of the
- * first call they are one process's. A forked child is another. */
-int64_t llmk_finding_run(void)
+int64_t llmk_finding_start(void)
 {
-    static _Atomic uint64_t first_call;
-    struct timespec t;
-    uint64_t known = 0;
-    clock_gettime(CLOCK_REALTIME, &t);
-    const uint64_t now = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-    const uint64_t parts[2] = {
-        atomic_compare_exchange_strong(&first_call, &known, now) ? now : known, (uint64_t)getpid()};
-    return (int64_t)(llmk_hash(LLMK_HASH_SEED, parts, sizeof parts) >> 1);
+    static _Atomic int64_t first_call;
+    int64_t known = 0;
+    const int64_t now = (int64_t)time(NULL);
+    return atomic_compare_exchange_strong(&first_call, &known, now) ? now : known;
 }
 
 static bool is_recent(const record *r)
@@ -48,7 +42,7 @@ static bool is_recent(const record *r)
 
 static bool parse(const char *bytes, record *r)
 {
-    int64_t numbers[4];
+    int64_t numbers[3];
     for (size_t i = 0; i < LLMK_COUNT(numbers); i++) {
         char *end;
         numbers[i] = strtoll(bytes, &end, 10);
@@ -59,7 +53,7 @@ static bool parse(const char *bytes, record *r)
     if (numbers[0] < INT32_MIN || numbers[0] > INT32_MAX || numbers[1] < 0 ||
         numbers[1] > FAILURES_BELIEVED)
         return false;
-    *r = (record){(long)numbers[0], (unsigned)numbers[1], numbers[2], numbers[3], bytes};
+    *r = (record){(long)numbers[0], (unsigned)numbers[1], numbers[2], bytes};
     return true;
 }
 
@@ -103,14 +97,18 @@ void llmk_finding_keep(llmk_context *ctx, const char *what, long value, bool fai
 {
     char key[1024], bytes[2048];
     unsigned failures = failed;
+    int64_t seconds = (int64_t)time(NULL);
     record r;
     if (!llmk_finding_key(ctx, what, key, sizeof key))
         return;
     char *known = failed ? read_record(ctx, key, &r) : NULL;
-    if (known && is_recent(&r) && r.value == value && r.failures > 0)
-        failures = r.failures + (r.run != ctx->run && r.failures < FAILURES_BELIEVED);
+    if (known && is_recent(&r) && r.value == value && r.failures > 0) {
+        const bool counts = ctx->started >= r.seconds + SECONDS_APART;
+        failures = r.failures + (counts && r.failures < FAILURES_BELIEVED);
+        seconds = counts ? seconds : r.seconds;
+    }
     free(known);
-    const int n = snprintf(bytes, sizeof bytes, "%ld %u %" PRId64 " %" PRId64 " %s", value,
-                           failures, ctx->run, (int64_t)time(NULL), text);
+    const int n =
+        snprintf(bytes, sizeof bytes, "%ld %u %" PRId64 " %s", value, failures, seconds, text);
     llmk_cache_put(ctx->cache, key, bytes, (size_t)n < sizeof bytes ? (size_t)n : sizeof bytes - 1);
 }

@@ -158,7 +158,7 @@ static uint64_t images_hash(const llmk_image_set *set)
 
 bool llmk_finding_key(const llmk_context *ctx, const char *what, char *key, size_t size)
 {
-    snprintf(key, size, "finding 2|%s|%016" PRIx64 "|%016" PRIx64 "|%s|%u|%s", ctx->caps.identity,
+    snprintf(key, size, "finding 3|%s|%016" PRIx64 "|%016" PRIx64 "|%s|%u|%s", ctx->caps.identity,
              llmk_sources_hash(), images_hash(ctx->images),
              ctx->forced_image ? ctx->forced_image : "", ctx->forced_subgroup, what);
     return !llmk_source_overridden();

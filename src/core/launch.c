@@ -8,8 +8,12 @@ llmk_kernel llmk_kernel_open(llmk_launch *launch, const char *file, const char *
 {
     llmk_kernel k = {.launch = launch, .name = name};
     k.status = llmk_program_get(launch->ctx, file, defines, name, &k.program);
-    if (k.status == LLMK_OK)
+    while (k.status == LLMK_OK) {
         k.status = llmk_program_acquire(launch->ctx, k.program, name, &k.object);
+        if (k.status != LLMK_BUILD_FAILED)
+            break;
+        k.status = llmk_program_replace(launch->ctx, file, defines, name, &k.program);
+    }
     return k;
 }
 

@@ -159,8 +159,8 @@ static int probe(llmk_context *ctx, atomic_int *result, const char *name,
             if (found.certain)
                 llmk_finding_keep(ctx, what, found.value, failed,
                                   failed ? llmk_error_message() : "");
-            llmk_log_write(&ctx->log, LLMK_LOG_DEBUG, "probe %s: %d (%s)", name, found.value,
-                           llmk_error_message());
+            llmk_log_write(&ctx->log, failed ? LLMK_LOG_WARN : LLMK_LOG_DEBUG, "probe %s: %d (%s)",
+                           name, found.value, llmk_error_message());
         }
     }
     atomic_store(result, found.value);

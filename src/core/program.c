@@ -23,6 +23,8 @@ struct llmk_program {
     llmk_program *next; /* in its bucket */
     char key[MAX_KEY];  /* file and defines */
     const char *image;
+    size_t image_index; /* among those of llmk_images_of */
+    bool from_image;    /* rather than from the source */
     cl_program cl;
     llmk_status status; /* of the build; a failure is remembered, with its message */
     char *failure;
@@ -253,12 +255,18 @@ static llmk_status make_kernel(llmk_context *ctx, cl_program program, const char
     return LLMK_OK;
 }
 
+static llmk_status lacks_kernel(llmk_status status, const char *image)
+{
+    return of_the_moment(status) ? status
+                                 : llmk_fail_prefix(LLMK_BUILD_FAILED, "%s lacks a kernel", image);
+}
+
 /* An image may be taken and be another program's all the same: it must have the kernel that is
  * wanted (NULL: any will do), which then is the first of the pool. */
 static llmk_status check_image(llmk_context *ctx, llmk_program *p, const llmk_image *image,
                                const char *kernel)
 {
-    llmk_kernel_object *made;
+    llmk_kernel_object *made = NULL;
     if (!image->file || !kernel)
         return LLMK_OK;
     const llmk_status status = make_kernel(ctx, p->cl, kernel, &made);
@@ -268,9 +276,7 @@ static llmk_status check_image(llmk_context *ctx, llmk_program *p, const llmk_im
     }
     clReleaseProgram(p->cl);
     p->cl = NULL;
-    return of_the_moment(status)
-               ? status
-               : llmk_fail_prefix(LLMK_BUILD_FAILED, "%s lacks a kernel", image->file->name);
+    return lacks_kernel(status, image->file->name);
 }
 
 static llmk_status build_image(llmk_context *ctx, llmk_program *p, const llmk_image *image,
@@ -307,15 +313,20 @@ static llmk_status build_image(llmk_context *ctx, llmk_program *p, const llmk_im
     return status;
 }
 
-/* From the first image that this driver accepts and that has the kernel. */
+/* From the first image, from `first` on, that this driver accepts and that has the kernel. */
 static llmk_status build_any(llmk_context *ctx, llmk_program *p, const char *file,
-                             const char *defines, const char *kernel)
+                             const char *defines, const char *kernel, size_t first)
 {
     llmk_image images[LLMK_MAX_IMAGES];
     size_t count;
     LLMK_TRY(llmk_images_of(ctx, file, defines, images, &count));
-    for (size_t i = 0;; i++) {
+    if (first >= count)
+        return llmk_fail(LLMK_BUILD_FAILED, "%s (%s): no image has kernel %s", file, defines,
+                         kernel ? kernel : "(any)");
+    for (size_t i = first;; i++) {
         p->image = images[i].kind;
+        p->image_index = i;
+        p->from_image = images[i].file != NULL;
         const llmk_status status = build_image(ctx, p, &images[i], file, defines, kernel);
         if ((status != LLMK_BUILD_FAILED && status != LLMK_CORRUPT_DATA) || i + 1 == count)
             return status == LLMK_CORRUPT_DATA ? LLMK_BUILD_FAILED : status;
@@ -342,30 +353,35 @@ static llmk_program *find(llmk_programs *programs, const char *key)
     return p;
 }
 
+static void insert(llmk_programs *programs, llmk_program *p)
+{
+    pthread_mutex_lock(&programs->lock);
+    llmk_program **bucket = bucket_of(programs, p->key);
+    p->next = *bucket; /* where it replaces one, that is found no more */
+    *bucket = p;
+    pthread_mutex_unlock(&programs->lock);
+}
+
 static llmk_status make(llmk_context *ctx, const char *file, const char *defines,
-                        const char *kernel, const char *key, llmk_program **out)
+                        const char *kernel, const char *key, size_t first, llmk_program **out)
 {
     llmk_program *p = calloc(1, sizeof *p);
     if (!p)
         return llmk_fail(LLMK_OUT_OF_MEMORY, "out of memory for a program");
     pthread_mutex_init(&p->lock, NULL);
     memcpy(p->key, key, strlen(key) + 1);
-    p->status = build_any(ctx, p, file, defines, kernel);
+    p->status = build_any(ctx, p, file, defines, kernel, first);
     if (p->status == LLMK_OK) {
         llmk_log_write(&ctx->log, LLMK_LOG_DEBUG, "%s (%s): built from %s", file, defines,
                        p->image);
-    } else if (p->status == LLMK_BUILD_FAILED) {
+    } else if (p->status == LLMK_BUILD_FAILED && first == 0) {
         p->failure = strdup(llmk_error_message());
-    } else { /* may go better next time: do not remember it */
+    } else { /* may go better next time, or other kernels are well: do not remember it */
         const llmk_status status = p->status;
         free_program(p);
         return status;
     }
-    pthread_mutex_lock(&ctx->programs->lock);
-    llmk_program **bucket = bucket_of(ctx->programs, key);
-    p->next = *bucket;
-    *bucket = p;
-    pthread_mutex_unlock(&ctx->programs->lock);
+    insert(ctx->programs, p);
     *out = p;
     return LLMK_OK;
 }
@@ -381,7 +397,7 @@ llmk_status llmk_program_get(llmk_context *ctx, const char *file, const char *de
     if (!p) {
         pthread_mutex_lock(&ctx->programs->build_lock);
         p = find(ctx->programs, key); /* another thread may have built it meanwhile */
-        const llmk_status status = p ? LLMK_OK : make(ctx, file, defines, kernel, key, &p);
+        const llmk_status status = p ? LLMK_OK : make(ctx, file, defines, kernel, key, 0, &p);
         pthread_mutex_unlock(&ctx->programs->build_lock);
         if (!p)
             return status;
@@ -390,6 +406,24 @@ llmk_status llmk_program_get(llmk_context *ctx, const char *file, const char *de
         return llmk_fail(p->status, "%s", p->failure ? p->failure : file);
     *program = p;
     return LLMK_OK;
+}
+
+llmk_status llmk_program_replace(llmk_context *ctx, const char *file, const char *defines,
+                                 const char *kernel, llmk_program **program)
+{
+    llmk_status status = LLMK_OK;
+    llmk_program *const old = *program;
+    pthread_mutex_lock(&ctx->programs->build_lock);
+    llmk_program *p = find(ctx->programs, old->key);
+    if (p == old) { /* else another thread has done so */
+        llmk_log_write(&ctx->log, LLMK_LOG_WARN, "%s (%s): %s is not used any more: %s", file,
+                       defines, old->image, llmk_error_message());
+        status = make(ctx, file, defines, kernel, old->key, old->image_index + 1, &p);
+    }
+    pthread_mutex_unlock(&ctx->programs->build_lock);
+    if (status == LLMK_OK)
+        *program = p;
+    return status;
 }
 
 /* ---- Kernels ---- */
@@ -414,7 +448,9 @@ llmk_status llmk_program_acquire(llmk_context *ctx, llmk_program *program, const
     pthread_mutex_unlock(&program->lock);
     if (*kernel)
         return LLMK_OK;
-    return make_kernel(ctx, program->cl, name, kernel);
+    const llmk_status status = make_kernel(ctx, program->cl, name, kernel);
+    return status == LLMK_OK || !program->from_image ? status
+                                                     : lacks_kernel(status, program->image);
 }
 
 void llmk_program_release(llmk_program *program, const char *name, llmk_kernel_object *kernel)

@@ -176,7 +176,8 @@ typedef struct verdict {
     struct verdict *next;
     char *key;
     llmk_status status;
-    char *reason; /* of a failure */
+    char *reason;  /* of a failure */
+    bool believed; /* a failure that earlier runs found, not this one */
 } verdict;
 
 #define BUCKETS 128
@@ -225,8 +226,9 @@ static const verdict *recall(llmk_verdicts *verdicts, const char *key)
     return v;
 }
 
+/* In front of an older one of the same key, which is recalled no more. */
 static const verdict *remember(llmk_verdicts *verdicts, const char *key, llmk_status status,
-                               const char *reason)
+                               const char *reason, bool believed)
 {
     verdict *v = calloc(1, sizeof *v);
     if (!v || !(v->key = strdup(key)) || !(v->reason = strdup(reason))) {
@@ -237,6 +239,7 @@ static const verdict *remember(llmk_verdicts *verdicts, const char *key, llmk_st
         return NULL;
     }
     v->status = status;
+    v->believed = believed;
     pthread_mutex_lock(&verdicts->lock);
     verdict **bucket = bucket_of(verdicts, key);
     v->next = *bucket;
@@ -255,7 +258,7 @@ static const verdict *recall_from_disk(llmk_context *ctx, const char *key)
     if (failed)
         llmk_finding_warn(ctx, key, &found);
     if (failed || found.value == LLMK_OK)
-        v = remember(ctx->verdicts, key, (llmk_status)found.value, found.text);
+        v = remember(ctx->verdicts, key, (llmk_status)found.value, found.text, failed);
     free(found.text);
     return v;
 }
@@ -282,7 +285,7 @@ static const verdict *try_choice(llmk_context *ctx, const llmk_operator *op, llm
     if (status != LLMK_OK)
         llmk_log_write(&ctx->log, LLMK_LOG_WARN, "%s:%s (%s) is not used: %s", op->name,
                        choice.variant->name, key, reason);
-    const verdict *v = remember(ctx->verdicts, key, status, reason);
+    const verdict *v = remember(ctx->verdicts, key, status, reason, false);
     if (v && keep)
         llmk_finding_keep(ctx, key, status, status != LLMK_OK, reason);
     if (!v)
@@ -290,28 +293,53 @@ static const verdict *try_choice(llmk_context *ctx, const llmk_operator *op, llm
     return v;
 }
 
+#define MAX_KEY 256
+
+static void key_of(const llmk_operator *op, llmk_choice choice, const void *problem,
+                   char key[MAX_KEY])
+{
+    llmk_join(key, MAX_KEY, op->name, ":", choice.variant->name, choice.config ? "@" : "",
+              choice.config ? choice.config->name : "", " ", NULL);
+    const size_t n = strlen(key);
+    op->key(problem, key + n, MAX_KEY - n);
+}
+
+/* anew: failures of earlier runs are not believed, but tried. */
 static const verdict *verdict_of(llmk_context *ctx, const llmk_operator *op, llmk_choice choice,
-                                 const void *problem, llmk_status *failure)
+                                 const void *problem, bool anew, llmk_status *failure)
 {
     static const verdict trusted = {.status = LLMK_OK, .reason = ""};
     if (ctx->flags & LLMK_CONTEXT_NO_SELFTEST)
         return &trusted;
-    char key[256];
-    llmk_join(key, sizeof key, op->name, ":", choice.variant->name, choice.config ? "@" : "",
-              choice.config ? choice.config->name : "", " ", NULL);
-    const size_t n = strlen(key);
-    op->key(problem, key + n, sizeof key - n);
+    char key[MAX_KEY];
+    key_of(op, choice, problem, key);
     const verdict *v = recall(ctx->verdicts, key);
-    if (v)
+    if (v && !(anew && v->believed))
         return v;
     pthread_mutex_lock(&ctx->trial_lock);
     v = recall(ctx->verdicts, key); /* another thread may have tried meanwhile */
-    if (!v)
+    if (!v && !anew)
         v = recall_from_disk(ctx, key);
-    if (!v)
+    if (!v || (anew && v->believed))
         v = try_choice(ctx, op, choice, problem, key, failure);
     pthread_mutex_unlock(&ctx->trial_lock);
     return v;
+}
+
+/* A program that was good in its trial, perhaps long ago, may not build when it is called: this
+ * context has done with the variant, and the next run tries it again. False: choose no more. */
+static bool give_up(llmk_context *ctx, const llmk_operator *op, llmk_choice choice,
+                    const void *problem)
+{
+    char key[MAX_KEY];
+    if (ctx->flags & LLMK_CONTEXT_NO_SELFTEST)
+        return false;
+    key_of(op, choice, problem, key);
+    const char *reason = llmk_error_message();
+    llmk_log_write(&ctx->log, LLMK_LOG_WARN, "%s:%s (%s) is not used any more: %s", op->name,
+                   choice.variant->name, key, reason);
+    llmk_finding_keep(ctx, key, LLMK_BUILD_FAILED, true, reason);
+    return remember(ctx->verdicts, key, LLMK_BUILD_FAILED, reason, false) != NULL;
 }
 
 /* ---- Selection ---- */
@@ -348,7 +376,7 @@ static llmk_status choose_tuned(llmk_context *ctx, const llmk_operator *op, cons
         tuned->variant = NULL;
         return LLMK_OK;
     }
-    const verdict *tried = verdict_of(ctx, op, *tuned, problem, &no_verdict);
+    const verdict *tried = verdict_of(ctx, op, *tuned, problem, false, &no_verdict);
     if (!tried)
         return no_verdict;
     if (tried->status != LLMK_OK)
@@ -356,14 +384,17 @@ static llmk_status choose_tuned(llmk_context *ctx, const llmk_operator *op, cons
     return LLMK_OK;
 }
 
-/* The verdicts on the variants go to `infos` (may be NULL) as far as `capacity` reaches. */
-static llmk_status choose(llmk_context *ctx, const llmk_operator *op, const void *problem,
-                          llmk_choice *chosen, llmk_variant_info *infos, size_t capacity)
+/* The verdicts on the variants go to `infos` (may be NULL) as far as `capacity` reaches. `believed`
+ * gets whether any was refused for what earlier runs found; with `anew` none is. */
+static llmk_status choose_once(llmk_context *ctx, const llmk_operator *op, const void *problem,
+                               bool anew, bool *believed, llmk_choice *chosen,
+                               llmk_variant_info *infos, size_t capacity)
 {
     llmk_choice forced, tuned = {NULL, NULL};
     const bool is_forced = forced_choice(ctx, op, &forced);
     llmk_status failure = LLMK_NO_VARIANT;
     refusals refused = {.length = 0};
+    *believed = false;
     *chosen = tuned;
     if (!is_forced)
         LLMK_TRY(choose_tuned(ctx, op, problem, &tuned));
@@ -385,7 +416,7 @@ static llmk_status choose(llmk_context *ctx, const llmk_operator *op, const void
             refuse(&refused, v->name, why.text);
         } else if (!chosen->variant && (!tuned.variant || v == tuned.variant)) {
             llmk_status no_verdict = LLMK_INTERNAL;
-            const verdict *tried = verdict_of(ctx, op, choice, problem, &no_verdict);
+            const verdict *tried = verdict_of(ctx, op, choice, problem, anew, &no_verdict);
             if (!tried)
                 return no_verdict;
             if (tried->status == LLMK_OK) {
@@ -395,6 +426,7 @@ static llmk_status choose(llmk_context *ctx, const llmk_operator *op, const void
                     return LLMK_OK;
             } else {
                 failure = tried->status;
+                *believed = *believed || tried->believed;
                 verdict_is = tried->status == LLMK_BUILD_FAILED ? LLMK_VERDICT_BUILD_FAILED
                                                                 : LLMK_VERDICT_SELFTEST_FAILED;
                 snprintf(why.text, sizeof why.text, "%.240s", tried->reason);
@@ -417,6 +449,17 @@ static llmk_status choose(llmk_context *ctx, const llmk_operator *op, const void
         return llmk_fail(failure, "%s: the forced variant does not serve this call: %s", op->name,
                          refused.text);
     return llmk_fail(failure, "%s: no variant serves this call: %s", op->name, refused.text);
+}
+
+/* What earlier runs found is not to be the reason why nothing serves the call. */
+static llmk_status choose(llmk_context *ctx, const llmk_operator *op, const void *problem,
+                          llmk_choice *chosen, llmk_variant_info *infos, size_t capacity)
+{
+    bool believed;
+    llmk_status status = choose_once(ctx, op, problem, false, &believed, chosen, infos, capacity);
+    if (!chosen->variant && believed)
+        status = choose_once(ctx, op, problem, true, &believed, chosen, infos, capacity);
+    return status;
 }
 
 /* ---- Calls ---- */
@@ -477,9 +520,9 @@ static llmk_status check_events(const llmk_operator *op, const llmk_context *ctx
     return LLMK_OK;
 }
 
-llmk_status llmk_launch_variant(const llmk_operator *op, llmk_choice choice, llmk_context *ctx,
-                                cl_command_queue queue, const void *problem,
-                                const llmk_events *events, bool dry)
+static llmk_status launch_variant(const llmk_operator *op, llmk_choice choice, llmk_context *ctx,
+                                  cl_command_queue queue, const void *problem,
+                                  const llmk_events *events, bool dry, unsigned *enqueued)
 {
     cl_command_queue_properties properties = 0;
     if (!dry)
@@ -502,11 +545,36 @@ llmk_status llmk_launch_variant(const llmk_operator *op, llmk_choice choice, llm
     LLMK_TRY(llmk_workspace_begin(workspace, queue, launch.in_order));
     const llmk_status status = choice.variant->launch(&launch, problem);
     llmk_workspace_end(workspace, queue, launch.last);
+    *enqueued = launch.enqueued;
     if (status == LLMK_OK && events && events->event)
         *events->event = launch.last;
     else if (launch.last)
         clReleaseEvent(launch.last);
     return status;
+}
+
+llmk_status llmk_launch_variant(const llmk_operator *op, llmk_choice choice, llmk_context *ctx,
+                                cl_command_queue queue, const void *problem,
+                                const llmk_events *events, bool dry)
+{
+    unsigned enqueued;
+    return launch_variant(op, choice, ctx, queue, problem, events, dry, &enqueued);
+}
+
+/* By the best variant; by the next best where that turns out not to build. */
+static llmk_status serve(const llmk_operator *op, llmk_context *ctx, cl_command_queue queue,
+                         const void *problem, const llmk_events *events, bool dry)
+{
+    for (;;) {
+        llmk_choice choice;
+        unsigned enqueued = 0;
+        llmk_status status = choose(ctx, op, problem, &choice, NULL, 0);
+        if (!choice.variant)
+            return status;
+        status = launch_variant(op, choice, ctx, queue, problem, events, dry, &enqueued);
+        if (status != LLMK_BUILD_FAILED || enqueued > 0 || !give_up(ctx, op, choice, problem))
+            return status;
+    }
 }
 
 /* Nothing to enqueue, but a caller who wants an event gets one that comes after what it waits for,
@@ -525,17 +593,13 @@ llmk_status llmk_operate(const llmk_operator *op, llmk_context *ctx, cl_command_
                          const void *args, const llmk_events *events)
 {
     problem_buffer problem;
-    llmk_choice choice;
     LLMK_TRY(llmk_context_usable(ctx));
     LLMK_TRY(check_queue(op, ctx, queue));
     LLMK_TRY(check_events(op, ctx, events));
     LLMK_TRY(check_problem(op, ctx, args, false, &problem));
     if (op->is_empty(&problem))
         return finish_empty(ctx, queue, events);
-    const llmk_status status = choose(ctx, op, &problem, &choice, NULL, 0);
-    if (!choice.variant)
-        return status;
-    return llmk_launch_variant(op, choice, ctx, queue, &problem, events, false);
+    return serve(op, ctx, queue, &problem, events, false);
 }
 
 llmk_status llmk_operate_workspace_size(const llmk_operator *op, llmk_context *ctx,
@@ -552,17 +616,22 @@ llmk_status llmk_operate_workspace_size(const llmk_operator *op, llmk_context *c
 
 llmk_status llmk_operate_within(llmk_launch *launch, const llmk_operator *op, const void *problem)
 {
-    llmk_choice choice;
+    const llmk_config *outer = launch->config;
+    const unsigned enqueued = launch->enqueued;
     if (op->is_empty(problem))
         return LLMK_OK;
-    llmk_status status = choose(launch->ctx, op, problem, &choice, NULL, 0);
-    if (!choice.variant)
-        return status;
-    const llmk_config *outer = launch->config;
-    launch->config = choice.config;
-    status = choice.variant->launch(launch, problem);
-    launch->config = outer;
-    return status;
+    for (;;) {
+        llmk_choice choice;
+        llmk_status status = choose(launch->ctx, op, problem, &choice, NULL, 0);
+        if (!choice.variant)
+            return status;
+        launch->config = choice.config;
+        status = choice.variant->launch(launch, problem);
+        launch->config = outer;
+        if (status != LLMK_BUILD_FAILED || launch->enqueued > enqueued ||
+            !give_up(launch->ctx, op, choice, problem))
+            return status;
+    }
 }
 
 static llmk_status find_operator(llmk_op id, const llmk_operator **op)
@@ -575,16 +644,12 @@ llmk_status llmk_prepare(llmk_context *ctx, llmk_op id, const void *args)
 {
     problem_buffer problem;
     const llmk_operator *op;
-    llmk_choice choice;
     LLMK_TRY(llmk_context_usable(ctx));
     LLMK_TRY(find_operator(id, &op));
     LLMK_TRY(check_problem(op, ctx, args, true, &problem));
     if (op->is_empty(&problem))
         return LLMK_OK;
-    const llmk_status status = choose(ctx, op, &problem, &choice, NULL, 0);
-    if (!choice.variant)
-        return status;
-    return llmk_launch_variant(op, choice, ctx, NULL, &problem, NULL, true);
+    return serve(op, ctx, NULL, &problem, NULL, true);
 }
 
 llmk_status llmk_explain(llmk_context *ctx, llmk_op id, const void *args,

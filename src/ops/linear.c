@@ -255,6 +255,48 @@ static bool cpu_supports(llmk_context *ctx, const void *problem, llmk_reason *wh
     return reads(problem, LLMK_LAYOUTS_PORTABLE, why);
 }
 
+/* Codes in groups of whole blocks of sixteen words, or of halves or quarters of them. */
+static bool cpu_codes_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
+{
+    const linear_problem *p = problem;
+    const llmk_weights *w = p->weights;
+    if (!llmk_is_cpu(&ctx->caps))
+        return llmk_no(why, "for CPUs only");
+    if (!reads(p,
+               LLMK_LAYOUT_BIT(LLMK_LAYOUT_S8_PORTABLE) | LLMK_LAYOUT_BIT(LLMK_LAYOUT_U4_PORTABLE) |
+                   LLMK_LAYOUT_BIT(LLMK_LAYOUT_Q4_K_PORTABLE),
+               why))
+        return false;
+    const uint32_t block = w->layout == LLMK_LAYOUT_S8_PORTABLE ? 64 : 128, g = w->group_size;
+    return w->groups == 1 || g % block == 0 || g == 32 || g == 64 ||
+           llmk_no(why, "groups of %u weights cut its blocks of %u", g, block);
+}
+
+#define STRIP 64u /* rows of W of a work-item, at most: cl/linear/linear_cpu_codes.cl */
+
+static llmk_status cpu_codes_launch(llmk_launch *launch, const void *problem)
+{
+    const linear_problem *p = problem;
+    uint32_t rows = 1;
+    while (rows < 8 && rows < p->x.nrows)
+        rows *= 2;
+    /* Each compute unit gets several strips, so that all of them end together. */
+    const uint64_t share = p->weights->n / (UINT64_C(8) * launch->ctx->caps.compute_units);
+    const uint32_t strip = (uint32_t)(share < 8 ? 8 : share > STRIP ? STRIP : share / 8 * 8);
+    char typed[32], defines[64];
+    llmk_join(defines, sizeof defines, typed_defines(p, typed), " -DROWS=", llmk_digits(rows),
+              NULL);
+    const linear_recipe r = {.file = "linear/linear_cpu_codes.cl",
+                             .defines = defines,
+                             .kernel = "linear_cpu_codes",
+                             .rows = rows,
+                             .columns = strip,
+                             .local = {1, 1, 1},
+                             .has_last = true,
+                             .last = strip};
+    return llmk_linear_run(launch, p, &r);
+}
+
 static llmk_status cpu_launch(llmk_launch *launch, const void *problem)
 {
     const linear_problem *p = problem;
@@ -428,6 +470,7 @@ static llmk_status ref_launch(llmk_launch *launch, const void *problem)
 
 static const llmk_variant variants[] = {
     LLMK_LINEAR_ROW("coopmat", coopmat),
+    {"cpu-codes", cpu_codes_supports, cpu_codes_launch},
     {"cpu", cpu_supports, cpu_launch},
     LLMK_LINEAR_ROW("nv-stream", nv_stream),
     LLMK_LINEAR_ROW("nv-dot", nv_dot),
@@ -531,6 +574,8 @@ static llmk_status self_test(llmk_trial *t, const void *problem)
         return llmk_linear_self_test_wide(t, p->x.dtype, p->weights, p->y.dtype);
     if (t->variant->launch == llmk_linear_nv90_launch)
         LLMK_TRY(llmk_linear_self_test_tall(t, p->x.dtype, p->weights, p->y.dtype));
+    if (t->variant->launch == cpu_codes_launch)
+        return llmk_linear_self_test_codes(t, p->x.dtype, p->weights, p->y.dtype);
     const bool few = t->variant->launch == gemv_launch || t->variant->launch == subgroup_launch;
     const bool dot = t->variant->launch == llmk_linear_nv_dot_launch ||
                      t->variant->launch == llmk_linear_emulated_nv_dot_launch;

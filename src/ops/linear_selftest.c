@@ -331,6 +331,18 @@ llmk_status llmk_linear_self_test_plain(llmk_trial *t, llmk_dtype x, const llmk_
     return run(t, x, &r, y, 70, 264, 1024, r.format == LLMK_FORMAT_COMPRESSED_TENSORS ? 128 : 0);
 }
 
+llmk_status llmk_linear_self_test_codes(llmk_trial *t, llmk_dtype x, const llmk_weights *like,
+                                        llmk_dtype y)
+{
+    static const uint64_t shapes[][2] = {{1, 128}, {8, 32}, {1, 0}, {8, 0}}; /* rows, group */
+    const recipe r = recipe_of(like);
+    const bool grouped = r.format == LLMK_FORMAT_COMPRESSED_TENSORS;
+    const uint64_t k = r.block == 256 ? 1280 : r.block == 32 ? 1056 : 1043;
+    for (size_t i = grouped ? 0 : 2; i < (r.order ? 2 : LLMK_COUNT(shapes)); i++)
+        LLMK_TRY(run(t, x, &r, y, shapes[i][0], 70, k, shapes[i][1]));
+    return t->status;
+}
+
 uint64_t llmk_linear_trial_depth(const llmk_weights *like)
 {
     const recipe r = recipe_of(like);

@@ -27,6 +27,11 @@ llmk_status llmk_linear_self_test_tall(llmk_trial *t, llmk_dtype x, const llmk_w
 llmk_status llmk_linear_self_test_plain(llmk_trial *t, llmk_dtype x, const llmk_weights *like,
                                         llmk_dtype y);
 
+/* The same for variants that want groups of 32, 64 or multiples of 128 weights: on one row of x and
+ * on eight. */
+llmk_status llmk_linear_self_test_codes(llmk_trial *t, llmk_dtype x, const llmk_weights *like,
+                                        llmk_dtype y);
+
 /* A K for the next, with several groups. */
 uint64_t llmk_linear_trial_depth(const llmk_weights *like);
 /* Experts [experts, n, k] that look to kernels as `like` does; their values, which live as long as

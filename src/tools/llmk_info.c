@@ -300,6 +300,13 @@ static int run(int argc, char **argv)
             return 2;
         }
     }
+    if (times && argc - optind > 1) {
+        fprintf(stderr,
+                "llmk-info: --time takes one case, and \"%s\" is another: write a case with "
+                "its fields in quotes\n",
+                argv[optind + 1]);
+        return 2;
+    }
     puts(llmk_build_info());
     if (images)
         return list_images();

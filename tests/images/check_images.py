@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 """Static checks of the kernel images of a build.
 
-    check_images.py spirv|ptx|gfx942|arguments IMAGES_DIR
+    check_images.py packed|spirv|ptx|gfx942|arguments IMAGES_DIR
     check_images.py launches IMAGES_DIR LAUNCHES
 
-spirv: spirv-val accepts every module. ptx: what ptxas said of every kernel, without spills and within
+Only what IMAGES_DIR/list names is looked at: what this build makes. packed: what the library embeds is what
+the other checks read. spirv: spirv-val accepts every module. ptx: what ptxas said of every kernel, without spills and within
 the limits. gfx942: the metadata of every code object, and where its ids come from. arguments: all
 images of a configuration have the same kernels with the same arguments. launches: they are those that
 the host sets, and the work-groups are those that it asks for; LAUNCHES is what tests/unit/test_manifest.c
 writes. Exit code 77: nothing to check in this build.
 """
 
-import glob
 import json
 import os
 import re
@@ -25,11 +25,13 @@ WORK_GROUP = 256  # AMD_MAX_WORK_GROUP of src/core/device.c
 # Of kernels that are no vendor's own, in bytes of an item: the array of a slow path. (Scalar registers of
 # any kernel of gfx942 may spill: they go to lanes of vector registers.)
 PORTABLE_SCRATCH = 256
+MAX_POINTERS = 1000  # into the implicit arguments, of a function
 REF_SCRATCH = 16384  # references keep their arrays where they like
 # Kernels that are laid out for one size of work-group, and must say so.
 ONE_SIZE = re.compile(r"FRAGMENT_M|wgmma|linear_dot")
 
 problems = []
+unlaunched = set()  # (stem, kernel): in an image, and launched by no case
 
 
 def problem(name, text):
@@ -55,10 +57,24 @@ def tool(*names):
 
 
 def images(folder, suffix):
-    raw = os.path.join(folder, "raw")
-    return [(os.path.relpath(path, raw).removesuffix(suffix), path)
-            for path in sorted(glob.glob(f"{raw}/**/*{suffix}", recursive=True))
-            if os.path.exists(path.replace(raw, os.path.join(folder, "packed")).removesuffix(".log"))]
+    """[(name without the suffix, path in raw/)]."""
+    return [(name.removesuffix(suffix), os.path.join(folder, "raw", name))
+            for name in sorted(read(os.path.join(folder, "list")).split()) if name.endswith(suffix)]
+
+
+# ---- Compression
+
+
+def check_packed(folder):
+    found = images(folder, "")
+    for name, path in found:
+        done = subprocess.run([tool("zstd"), "-dc", os.path.join(folder, "packed", name)],
+                              capture_output=True)
+        with open(path, "rb") as raw:
+            if done.returncode != 0 or done.stdout != raw.read():
+                problem(name, "is not what was compiled" + done.stderr.decode())
+    print(f"{len(found)} images")
+    return found
 
 
 # ---- SPIR-V
@@ -137,12 +153,15 @@ def check_log(name, stem, target, ptx, log):
 
 
 def check_ptx(folder):
-    found = images(folder, ".cubin.log")
+    found = images(folder, ".cubin")
     print(f"{'registers':>9} {'shared':>7} {'stack':>6} {'spilled':>7} {'items':>6}  target  kernel")
     for name, path in found:
         stem, target = name.rsplit(".", 1)
         ptx = f"{folder}/raw/{stem}.{'sm_90a' if target == 'sm_90a' else 'sm_80'}.ptx"
-        check_log(name, stem, target, read(ptx), read(path))
+        if os.path.exists(path + ".log"):
+            check_log(name, stem, target, read(ptx), read(path + ".log"))
+        else:
+            problem(name, "ptxas left no log")
     return found
 
 
@@ -180,21 +199,27 @@ def kernels_of_notes(text):
 
 
 def reads_block_counts(function):
-    """The implicit arguments begin with three block counts, 12 bytes, which are no size or id."""
-    pointers = set(re.findall(r"(%\w+) = .*@llvm\.amdgcn\.implicitarg\.ptr\(\)", function))
-    pending = list(pointers)
+    """The implicit arguments begin with three block counts, 12 bytes, which are no size or id. What is
+    done with a pointer into them, other than a load behind the counts, counts as reading them."""
+    pending = [(pointer, 0) for pointer in re.findall(
+        r"(%[\w.]+) = .*@llvm\.amdgcn\.implicitarg\.ptr\(\)", function)]
+    seen = set(pending)
     while pending:
-        pointer = pending.pop()
-        for line in re.findall(rf"^.*{pointer}\b.*$", function, re.M):
-            result, text = re.fullmatch(r"\s*(?:(%\w+) = )?(.*)", line).groups()
-            offset = re.fullmatch(rf"getelementptr .*{pointer}, i64 (\d+)", text)
-            if "implicitarg.ptr" in text or offset and int(offset[1]) >= 12:
+        pointer, offset = pending.pop()
+        for line in re.findall(rf"^.*{re.escape(pointer)}(?![\w.]).*$", function, re.M):
+            result, text = re.fullmatch(r"\s*(?:(%[\w.]+) = )?(.*)", line).groups()
+            step = re.fullmatch(r"getelementptr (?:\w+ )*?i(8|16|32|64), ptr addrspace\(4\) "
+                                rf"{re.escape(pointer)}, i64 (-?\d+)(?:, !.*)?", text)
+            if result == pointer or offset >= 12 and re.match(r"load i\d+,", text):
                 continue
-            if not text.startswith("phi "):
+            if not step and not text.startswith(("phi ", "select ")):
                 return True
-            if result not in pointers:
-                pointers.add(result)
-                pending.append(result)
+            at = (result, offset + (int(step[1]) // 8 * int(step[2]) if step else 0))
+            if at not in seen:
+                seen.add(at)
+                pending.append(at)
+            if len(seen) > MAX_POINTERS: # a loop that steps
+                return True
     return False
 
 
@@ -360,11 +385,15 @@ def read_launches(text):
     return launches
 
 
+def layout_of(stem):
+    """The file and the names of the defines: GATED adds arguments, the value of WARPS does not."""
+    return [part.split(".")[0] for part in stem.split("-")]
+
+
 def check_launches_of(name, stem, launches, arguments, sizes, most=None):
     """One image: its kernels with their arguments, the sizes they require, and the most items that
     those of gfx942 take."""
     asked = launches.get(stem, {})
-    file = stem.split("-")[0]
     for kernel in sorted(set(asked) - set(arguments)):
         problem(f"{name} {kernel}", "is launched, and not in the image")
     for kernel in arguments:
@@ -381,20 +410,23 @@ def check_launches_of(name, stem, launches, arguments, sizes, most=None):
             for size in sorted(amd if most else ()):
                 if items_of(size) > most[kernel]:
                     problem(where, f"takes {most[kernel]} items, and the host asks for {size}")
-        elif ONE_SIZE.search(stem):
-            # Launched by no case: in groups and with arguments as one of its neighbours, which share
-            # the layout, or its like in another configuration.
-            groups = {size for neighbour in asked.values() for size in neighbour[0]}
-            lists = {given for neighbour in asked.values() for given in neighbour[2]}
-            for other, kernels in launches.items():
-                if other.split("-")[0] == file and kernel in kernels:
-                    groups |= kernels[kernel][0]
-                    lists |= kernels[kernel][2]
-            if required not in groups:
-                problem(where, f"requires work-groups of {required}, and its neighbours "
-                        f"have {' '.join(sorted(groups)) or 'none'}")
-            if taken not in lists:
-                problem(where, f"takes {taken},\n  and its like {' '.join(sorted(lists)) or 'nothing'}")
+            continue
+        # Launched by no case. The arguments are those of its like in other configurations, or else of
+        # a neighbour. So is the size where its like have one and the same; else the defines decide
+        # it, and it is a neighbour's.
+        unlaunched.add((stem, kernel))
+        like = [kernels[kernel] for other, kernels in launches.items()
+                if layout_of(other) == layout_of(stem) and kernel in kernels]
+        near = list(asked.values())
+        groups = {size for launched in like for size in launched[0]}
+        if len(groups) != 1 and near:
+            groups = {size for launched in near for size in launched[0]}
+        lists = {given for launched in like or near for given in launched[2]}
+        if required not in groups and (required or ONE_SIZE.search(stem)):
+            problem(where, f"requires work-groups of {required}, and its neighbours "
+                    f"have {' '.join(sorted(groups)) or 'none'}")
+        if taken not in lists:
+            problem(where, f"takes {taken},\n  and its like {' '.join(sorted(lists)) or 'nothing'}")
 
 
 def check_launches(folder, file):
@@ -414,12 +446,13 @@ def check_launches(folder, file):
                 arguments, sizes = arguments_of_ptx(path), sizes_of_ptx(read(path))
             check_launches_of(stem + suffix, stem, launches, arguments, sizes, most)
             found += 1
-    print(f"{found} images, {sum(map(len, launches.values()))} kernels launched")
+    print(f"{found} images, {sum(map(len, launches.values()))} kernels launched; compared with their "
+          f"like, since no case launches them: {len(unlaunched)}")
     return found
 
 
 def main(kind, *arguments):
-    checks = {"spirv": check_spirv, "ptx": check_ptx, "gfx942": check_gfx942,
+    checks = {"packed": check_packed, "spirv": check_spirv, "ptx": check_ptx, "gfx942": check_gfx942,
               "arguments": check_arguments, "launches": check_launches}
     if not checks[kind](*arguments):
         print("nothing of this kind in this build")

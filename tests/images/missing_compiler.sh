@@ -44,17 +44,49 @@ configure -ULLMK_CLANG_19 -ULLMK_SPIRV_VAL
 expect "Coop. matrix  off (not found: llvm-spirv-19, of Debian 13)"
 expect "Cubins        off (not found: ptxas"
 expect "AMD images    off (not found: lld-19)"
-configure -DLLMK_IMAGES=
-expect "SPIR-V images off (LLMK_IMAGES=)"
-if (configure -DLLMK_IMAGES=nvidia,spriv) >"$work/refused" 2>&1; then
-    echo "FAILED: LLMK_IMAGES=nvidia,spriv is accepted"
-    exit 1
-fi
-grep -qF '"spriv" is no kind of image' "$work/refused" || {
-    echo "FAILED: no sentence about spriv"
-    cat "$work/refused"
+
+# Of CUDA 11.8, say: there is PTX, and nothing asks this one for cubins.
+cat >"$work/ptxas" <<'END'
+#!/bin/sh
+[ "$1" = --version ] && cat "$0.version" && exit
+echo "ptxas trial.ptx, line 1; fatal   : Unsupported .version 8.3; current version is '7.8'"
+exit 255
+END
+chmod +x "$work/ptxas"
+echo "V11.8.89" >"$work/ptxas.version"
+configure -DLLMK_PTXAS="$work/ptxas"
+expect "PTX images    on"
+expect "Cubins        off (ptxas $work/ptxas is older than CUDA 12.3)"
+list=$work/build/images/list
+grep -q '\.sm_80\.ptx$' "$list" && ! grep -q cubin "$list" || {
+    echo "FAILED: the list of images has no PTX, or cubins"
     exit 1
 }
+
+# Another version of a tool in the same place makes all images anew.
+cp "$work/build/images/tools.json" "$work/tools.json"
+configure
+cmp "$work/build/images/tools.json" "$work/tools.json"
+echo "V11.8.90" >"$work/ptxas.version"
+configure
+if cmp -s "$work/build/images/tools.json" "$work/tools.json"; then
+    echo "FAILED: tools.json is the same for another version of ptxas"
+    exit 1
+fi
+
+configure -DLLMK_IMAGES=
+expect "SPIR-V images off (LLMK_IMAGES=)"
+for words in nvidia,spriv , spirv, ,spirv; do
+    if (configure "-DLLMK_IMAGES=$words") >"$work/refused" 2>&1; then
+        echo "FAILED: LLMK_IMAGES=$words is accepted"
+        exit 1
+    fi
+    grep -qE '"(spriv)?" is no kind of image' "$work/refused" || {
+        echo "FAILED: no sentence about LLMK_IMAGES=$words"
+        cat "$work/refused"
+        exit 1
+    }
+done
 configure -DLLMK_IMAGES=spirv -DLLMK_ZSTD=
 expect "SPIR-V images off (not found: zstd)"
 expect "PTX images    off (LLMK_IMAGES=spirv)"

@@ -4,6 +4,10 @@ fault."""
 
 import contextlib
 import io
+import os
+import shutil
+import subprocess
+import tempfile
 import unittest
 
 import check_images
@@ -204,14 +208,34 @@ class Faults(unittest.TestCase):
         self.finds("tiled: takes global,56,4,\n  and its like nothing")
 
     def test_kernel_that_no_case_launches(self):
-        sibling = LAUNCHES.replace(f"{STEM}|other", f"{STEM}-OTHER|other").replace("8,16,1", "128,1,1")
+        sibling = LAUNCHES.replace(f"{STEM}|other", f"{STEM.replace('4', '8')}|other").replace("8,16,1", "128,1,1")
         own = PTX.replace("8, 16, 1", "128, 1, 1")
         self.ptx(own, sibling)
         self.assertEqual(check_images.problems, [])
         self.ptx(PTX, sibling)
         self.finds("other: requires work-groups of 8,16,1, and its neighbours have 128,1,1")
         self.ptx(own.replace(".ptr .shared", ".ptr .global"), sibling)
-        self.finds("takes global,\n  and its like global,56,4 local")
+        self.finds("takes global,\n  and its like local")
+
+    def test_neighbours_decide_the_size(self):
+        # Other configurations have other sizes, this one among them.
+        launches = "".join(f"{STEM.replace('4', warps)}|other|{size},1,1|local|\n"
+                           for warps, size in (("8", 256), ("16", 512))) + LAUNCHES.splitlines()[0]
+        own = PTX.replace("8, 16, 1", "128, 1, 1")
+        self.ptx(own, launches)
+        self.assertEqual(check_images.problems, [])
+        self.ptx(PTX.replace("8, 16, 1", "256, 1, 1"), launches)
+        self.finds("other: requires work-groups of 256,1,1, and its neighbours have 128,1,1")
+
+    def test_portable_kernel_that_no_case_launches(self):
+        stem = "add/add_portable-X.f16"
+        launches = f"{stem}|tiled|128,1,1|global,56,4|\nadd/add_portable-X.f32|other|8,16,1|local|\n"
+        check_images.unlaunched.clear()
+        self.ptx(PTX, launches, stem)
+        self.assertEqual(check_images.problems, [])
+        self.assertEqual(check_images.unlaunched, {(stem, "other")})
+        self.ptx(PTX.replace(".ptr .shared", ".ptr .global"), launches, stem)
+        self.finds("other: takes global,\n  and its like local")
 
     def test_size_of_gfx942(self):
         self.notes(NOTES.replace("- 256", "- 128"))
@@ -235,6 +259,82 @@ class Faults(unittest.TestCase):
         .value_kind:     by_value
     .language_version:"""))
         self.finds("takes global,56,4,4,\n  and the host sets global,56,4")
+
+    # Where ids and sizes of gfx942 come from
+
+    def test_block_counts(self):
+        load = "  %v = load i16, ptr addrspace(4) {}, align 4\n"
+        gep = "  {} = getelementptr inbounds i8, ptr addrspace(4) {}, i64 {}\n"
+        first = gep.format("%a", "%p", 16)
+        for expected, body in (
+                (False, first + load.format("%a")),
+                (True, load.format("%p")),
+                (True, gep.format("%a", "%p", 4) + load.format("%a")),
+                (True, first + gep.format("%b", "%a", -8) + load.format("%b")),
+                (False, first + gep.format("%b", "%a", -4) + load.format("%b")),
+                (True, gep.format("%a", "%p", 4) + gep.format("%b", "%a", 4) + load.format("%b")),
+                (False, gep.format("%a", "%p", 4) + gep.format("%b", "%a", 8) + load.format("%b")),
+                (True, gep.format("%a", "%p", 2).replace("i8", "i16") + load.format("%a")),
+                (True, "  %a = phi ptr addrspace(4) [ %p, %1 ], [ %b, %2 ]\n" +
+                 gep.format("%b", "%a", 16) + load.format("%b")),
+                (True, "  %a = addrspacecast ptr addrspace(4) %p to ptr\n"),
+                (True, first + "  call void @f(ptr addrspace(4) %a)\n")):
+            call = "  %p = tail call ptr addrspace(4) @llvm.amdgcn.implicitarg.ptr()\n"
+            self.assertEqual(check_images.reads_block_counts(call + body), expected, body)
+
+
+@unittest.skipUnless(shutil.which("zstd"), "no zstd")
+class Folders(unittest.TestCase):
+    """What of a build's folder is looked at."""
+
+    def setUp(self):
+        check_images.problems.clear()
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+        for part in "raw", "packed":
+            os.mkdir(os.path.join(self.folder, part))
+        self.put("list", "a.sm_80.ptx\na.sm_80.cubin\n")
+        for name, text in (("a.sm_80.ptx", PTX), ("a.sm_80.cubin", "code")):
+            self.put("raw/" + name, text)
+            self.pack(name, text)
+        self.put("raw/a.sm_80.cubin.log", LOG)
+
+    def put(self, name, text):
+        with open(os.path.join(self.folder, name), "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def pack(self, name, text):
+        with open(os.path.join(self.folder, "packed", name), "wb") as file:
+            file.write(subprocess.run(["zstd", "-qc"], input=text.encode(), check=True,
+                                      capture_output=True).stdout)
+
+    def check(self, function):
+        with contextlib.redirect_stdout(io.StringIO()):
+            function(self.folder)
+        return "\n".join(check_images.problems)
+
+    def test_none(self):
+        self.assertEqual(self.check(check_images.check_ptx), "")
+
+    def test_left_over(self):
+        for part in "raw", "packed":
+            self.put(part + "/b.sm_80.ptx", "of a configuration that was removed")
+            self.put(part + "/b.sm_80.cubin", "and its cubin")
+        self.put("raw/b.sm_80.cubin.log", "ptxas warning : an old one")
+        self.assertEqual(self.check(check_images.check_ptx), "")
+        self.assertEqual(len(check_images.images(self.folder, "")), 2)
+
+    def test_no_log(self):
+        os.unlink(os.path.join(self.folder, "raw/a.sm_80.cubin.log"))
+        self.assertIn("a.sm_80: ptxas left no log", self.check(check_images.check_ptx))
+
+    def test_packed(self):
+        self.assertEqual(self.check(check_images.check_packed), "")
+        self.pack("a.sm_80.cubin", "other code")
+        self.assertIn("a.sm_80.cubin: is not what was compiled", self.check(check_images.check_packed))
+        check_images.problems.clear()
+        self.put("packed/a.sm_80.cubin", "junk")
+        self.assertIn("a.sm_80.cubin: is not what was compiled", self.check(check_images.check_packed))
 
 
 if __name__ == "__main__":

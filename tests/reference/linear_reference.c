@@ -373,7 +373,9 @@ static void compute_w8a8(const linear_problem_f64 *p, const double *codes, uint6
         finite = finite && isfinite(x);
     }
     sum *= scale;
-    assert(!finite || fabs(sum - exact) <= scale * (0.5 + 0x1p-15) * magnitude + 0x1p-40);
+    const bool near = fabs(sum - exact) <= scale * (0.5 + 0x1p-15) * magnitude + 0x1p-40;
+    assert(!finite || near);
+    (void)finite, (void)near; /* in a Release build */
     const double bias = p->bias ? p->bias[j] : 0, residual = p->residual ? p->residual[at] : 0;
     const double error = 3.001 * UNIT_F32 * fabs(sum) +
                          2.001 * UNIT_F32 * (fabs(sum) + fabs(bias) + fabs(residual)) +

@@ -70,6 +70,10 @@ if command -v gnuplot >/dev/null; then
 fi
 expect 0 'gnuplot is not installed: bare.gp makes the figures' env PATH=/nonexistent "$bench" --seconds 0.01 --roofline bare 'add rows=4 cols=64'
 
+# --- llmk-info
+expect 2 '--time takes one case, and "rmsnorm" is another' "$info" --time add rmsnorm
+expect 0 '' "$info" --time 'add rows=2'
+
 # --- llmk-demo
 "$demo" --generate model.gguf >/dev/null
 expect 1 "the embedding table has 64 rows; --rows is 5000" "$demo" model.gguf --rows 5000

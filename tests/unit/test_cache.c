@@ -563,6 +563,101 @@ static void test_temporaries(void **state)
     }
 }
 
+static void set_age(const char *name, time_t seconds)
+{
+    char path[2 * SCRATCH_PATH];
+    const struct timespec then[2] = {{time(NULL) - seconds, 0}, {time(NULL) - seconds, 0}};
+    path_in(path, name);
+    assert_int_equal(utimensat(AT_FDCWD, path, then, 0), 0);
+}
+
+#define DAY INT64_C(86400)
+
+/* A context's first blob; whether the file `name` is still there. */
+static bool survives(const char *name)
+{
+    char path[2 * SCRATCH_PATH];
+    llmk_cache *cache = open_cache(folder);
+    llmk_cache_put(cache, "another", "data", 4);
+    llmk_cache_close(cache);
+    path_in(path, name);
+    return access(path, F_OK) == 0;
+}
+
+/* Blobs that nobody has read for long are removed, by a sweep that comes once a day. */
+static void test_old_blobs(void **state)
+{
+    (void)state;
+    char name[SCRATCH_PATH];
+    llmk_cache *cache = open_cache(folder);
+    llmk_cache_put(cache, GOOD_KEY, GOOD_DATA, sizeof GOOD_DATA);
+    assert_int_equal(scratch_list(folder, name), 1);
+    set_age(name, 80 * DAY);
+    set_age(".swept", 2 * DAY);
+    assert_true(survives(name));
+    set_age(name, 100 * DAY);
+    assert_true(survives(name)); /* no sweep is due */
+    set_age(".swept", 2 * DAY);
+    assert_blob(cache, GOOD_KEY, GOOD_DATA, sizeof GOOD_DATA); /* read now */
+    assert_true(survives(name));
+    set_age(".swept", 2 * DAY);
+    set_age(name, 100 * DAY);
+    assert_false(survives(name));
+    set_age(".swept", -2 * DAY); /* a clock that was wrong does not stop it */
+    assert_true(scratch_write(folder, name, "x", 1));
+    set_age(name, 100 * DAY);
+    assert_false(survives(name));
+    llmk_cache_close(cache);
+}
+
+/* Where there are very many, sooner. */
+static void test_many_blobs(void **state)
+{
+    (void)state;
+    char name[32];
+    for (unsigned i = 0; i <= 10000; i++) {
+        snprintf(name, sizeof name, "%016x.blob", i);
+        assert_true(scratch_write(folder, name, "x", 1));
+        if (i < 9000)
+            set_age(name, 2 * DAY);
+    }
+    assert_true(survives("0000000000002710.blob"));
+    assert_int_equal(scratch_list(folder, NULL), 10001 - 9000 + 1);
+    assert_int_equal(said.lines, 0);
+}
+
+/* A file that somebody else wrote, or could have: never believed, whatever its checksum. */
+static void test_foreign_blobs(void **state)
+{
+    (void)state;
+    static const struct {
+        mode_t mode;
+        uid_t owner; /* 0: stays */
+        bool believed;
+    } files[] = {{0600, 0, true},  {0644, 0, true},  {0666, 0, false},
+                 {0620, 0, false}, {0602, 0, false}, {0600, 12345, false}};
+    llmk_cache *cache = open_cache(folder);
+    for (size_t i = 0; i < LLMK_COUNT(files); i++) {
+        char name[SCRATCH_PATH], path[2 * SCRATCH_PATH];
+        size_t size;
+        memset(&said, 0, sizeof said);
+        llmk_cache_put(cache, GOOD_KEY, GOOD_DATA, sizeof GOOD_DATA);
+        assert_int_equal(scratch_list(folder, name), 1);
+        path_in(path, name);
+        assert_int_equal(chmod(path, files[i].mode), 0);
+        if (files[i].owner && chown(path, files[i].owner, (gid_t)-1) != 0)
+            continue; /* only root may */
+        char *got = llmk_cache_get(cache, GOOD_KEY, &size);
+        if ((got != NULL) != files[i].believed)
+            fail_msg("%zu: is%s believed", i, got ? "" : " not");
+        free(got);
+        assert_int_equal(said.lines, !files[i].believed);
+        if (!files[i].believed)
+            assert_non_null(strstr(said.last, "others own or may write"));
+    }
+    llmk_cache_close(cache);
+}
+
 static void test_processes(void **state)
 {
     (void)state;
@@ -592,6 +687,9 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_folder_vanishes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_which_folder, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_temporaries, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_foreign_blobs, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_old_blobs, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_many_blobs, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_processes, set_up, tear_down),
         cmocka_unit_test(test_no_cache),
     };

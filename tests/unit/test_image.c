@@ -2,6 +2,7 @@
 #include "llmk_cmocka.h"
 
 #include "core/image.h"
+#include "ops/operator.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -285,10 +286,12 @@ static unsigned char *frame_of(const unsigned char *data, size_t size, size_t *f
     return frame;
 }
 
-/* What this driver makes of a program that has none of the library's kernels. */
-static llmk_embedded_file other_program(const llmk_context *ctx, const char *name)
+/* What this driver makes of a program with one kernel, which none of the library's is like. */
+static llmk_embedded_file program_of(const llmk_context *ctx, const char *name, const char *kernel)
 {
-    static const char *source = "kernel void other(global int *p) { *p = 1; }";
+    char text[128];
+    const char *source = text;
+    snprintf(text, sizeof text, "kernel void %s(global int *p) { *p = 1; }", kernel);
     cl_int err;
     cl_program program = clCreateProgramWithSource(ctx->cl, 1, &source, NULL, &err);
     size_t size = 0, frame_size;
@@ -311,7 +314,7 @@ static void test_other_program(void **state)
 {
     fixture *f = *state;
     need_zstd();
-    const llmk_embedded_file file = other_program(f->ctx, "add/add_ref.sm_90.cubin");
+    const llmk_embedded_file file = program_of(f->ctx, "add/add_ref.sm_90.cubin", "other");
     const size_t one = 1;
     const llmk_image_set set = {&file, &one};
     f->ctx->images = &set;
@@ -334,7 +337,7 @@ static void test_other_program_forced(void **state)
 {
     fixture *f = *state;
     need_zstd();
-    const llmk_embedded_file file = other_program(f->ctx, "add/add_ref.sm_90.cubin");
+    const llmk_embedded_file file = program_of(f->ctx, "add/add_ref.sm_90.cubin", "other");
     const size_t one = 1;
     const llmk_image_set set = {&file, &one};
     f->ctx->images = &set;
@@ -348,6 +351,63 @@ static void test_other_program_forced(void **state)
     }
     assert_null(program);
     free((void *)(uintptr_t)file.data);
+}
+
+/* An image with the first kernel that is asked for and without the second: the next image has it,
+ * for the calls that follow, and what is out goes on. */
+static void test_second_kernel(void **state)
+{
+    fixture *f = *state;
+    static const char *const file = "quantize/quantize_portable.cl",
+                             *const defines = "-DX=f32 -DQ=i8",
+                             *const first = "quantize_tensor_range",
+                             *const second = "quantize_tensor_codes";
+    need_zstd();
+    const llmk_embedded_file image =
+        program_of(f->ctx, "quantize/quantize_portable-X.f32-Q.i8.sm_90.cubin", first);
+    const size_t one = 1;
+    const llmk_image_set set = {&image, &one};
+    f->ctx->images = &set;
+    pretend(f->ctx, LLMK_VENDOR_NVIDIA, 90, false);
+    f->lines = 0;
+    llmk_launch launch = {.ctx = f->ctx, .dry = true};
+    llmk_kernel early = llmk_kernel_open(&launch, file, defines, first);
+    assert_int_equal(early.status, LLMK_OK);
+    assert_string_equal(llmk_program_image(early.program), "cubin");
+    assert_int_equal(f->lines, 0);
+    const char *const names[] = {second, first, second};
+    for (size_t i = 0; i < LLMK_COUNT(names); i++) {
+        llmk_kernel k = llmk_kernel_open(&launch, file, defines, names[i]);
+        if (k.status != LLMK_OK)
+            fail_msg("%s: %s", names[i], llmk_error_message());
+        assert_string_equal(llmk_program_image(k.program), "source");
+        assert_int_equal(llmk_kernel_enqueue(&k, (size_t[]){1, 1, 1}, (size_t[]){1, 1, 1}),
+                         LLMK_OK);
+    }
+    assert_int_equal(f->lines, 1);
+    assert_non_null(strstr(f->log[0], "cubin lacks a kernel"));
+    assert_int_equal(llmk_kernel_enqueue(&early, (size_t[]){1, 1, 1}, (size_t[]){1, 1, 1}),
+                     LLMK_OK);
+
+    /* Where it is the only image, the second has not built, and the first is as good as ever. */
+    llmk_context *ctx = f->ctx;
+    llmk_context_options options = LLMK_INIT(llmk_context_options);
+    options.cache_dir = "off";
+    assert_int_equal(llmk_context_create(&options, &ctx), LLMK_OK);
+    ctx->images = &set;
+    pretend(ctx, LLMK_VENDOR_NVIDIA, 90, false);
+    force(ctx, "cubin");
+    launch.ctx = ctx;
+    for (int i = 0; i < 2; i++) {
+        llmk_kernel k = llmk_kernel_open(&launch, file, defines, first);
+        assert_int_equal(llmk_kernel_enqueue(&k, (size_t[]){1, 1, 1}, (size_t[]){1, 1, 1}),
+                         LLMK_OK);
+        k = llmk_kernel_open(&launch, file, defines, second);
+        assert_int_equal(k.status, LLMK_BUILD_FAILED);
+        assert_non_null(strstr(llmk_error_message(), second));
+    }
+    llmk_context_free(ctx);
+    free((void *)(uintptr_t)image.data);
 }
 
 static void test_gap(void **state)
@@ -402,6 +462,7 @@ int main(void)
         TEST(test_damage_is_seen), TEST(test_refused),
         TEST(test_list),           TEST(test_gap),
         TEST(test_other_program),  TEST(test_other_program_forced),
+        TEST(test_second_kernel),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -260,16 +260,20 @@ static bool ask(llmk_context *ctx, cl_command_queue queue, const case_op *op, co
 }
 
 /* Cases beside the quick ones, which leave pairs of types out: {a,b} stands for either. */
-#define FLOATS "{f32,f16,bf16}"
+#define FLOATS  "{f32,f16,bf16}"
+#define EXPERTS "t={4,12,30} e=4 k=2 h=256 f=128 x={f16,bf16}" /* few rows each, and more */
 static const struct {
     const char *op, *text;
 } more[] = {
+    {"add", "rank1 cols=63 a=" FLOATS " b=" FLOATS " y=" FLOATS},
     {"add", "rank1 cols=64 a=" FLOATS " b=" FLOATS " y=" FLOATS},
     {"error_report", "n=4 k=256 r=" FLOATS " a=" FLOATS},
-    {"gated_activation", "d=64 x=" FLOATS " y=" FLOATS},
-    {"rmsnorm", "h={64,1000,4096} x=" FLOATS " y=" FLOATS},
+    {"gated_activation", "d={63,64} x=" FLOATS " y=" FLOATS},
+    {"quantize", "scheme=int8-tensor n=4 k=64 x=" FLOATS},
+    {"rmsnorm", "h={64,1000,4096} r={none,f32} x=" FLOATS " y=" FLOATS},
+    {"rmsnorm", "h={63,9000,20000} x=" FLOATS " y=" FLOATS},
     {"moe_route", "t=2 h=64 x=" FLOATS " gate=" FLOATS},
-    {"linear", "m={1,5,70} n={32,64} k=256 x=" FLOATS " w={f32,f16,bf16,w8,q4_k,q6_k}"},
+    {"linear", "m={1,2,4,5,8,12,70} n={32,64} k=256 x=" FLOATS " w={f32,f16,bf16,w8,q4_k,q6_k}"},
     {"linear",
      "m={1,12,70} n={32,64} k=256 x=" FLOATS " w=w4 group={0,32,64,128} layout={portable,nv}"},
     {"linear",
@@ -278,6 +282,11 @@ static const struct {
     {"linear", "m=70 n=256 k=256 x=f16 w=f16"},
     {"linear", "m=70 n=256 k=256 x=bf16 w=bf16"},
     {"linear", "m={20,70} n=256 k=256 x={f16,bf16} w=w4 group={0,128} layout=nv"},
+    {"linear", "m={4,12} n={32,64,512} k=256 x={f16,bf16} w=w4 group={0,32,64,128} scale={f16,f32} "
+               "zeros={packed,none} xgap={0,1} layout=nv"},
+    {"linear", "m={4,12} n={32,64} k=256 x={f16,bf16} w=w8 group={0,32,64} scale={f16,f32} "
+               "xgap={0,1} layout=nv"},
+    {"linear", "m={4,12} n={32,512} k=256 x={f16,bf16} w={f16,bf16} xgap={0,1}"},
     {"linear", "m=70 n=256 k=32 x=f32 w=f32"}, /* enough tiles for linear_gemm_wide */
     {"gated_linear", "m={1,70} n=64 k=256 x=" FLOATS " w={f32,f16,bf16,w8,q4_k,q6_k}"},
     {"gated_linear", "m={1,70} n=64 k=256 x=" FLOATS " w=w4 group={0,32,64,128}"},
@@ -285,8 +294,18 @@ static const struct {
     {"gated_linear", "m={1,12} n={16,64} k=256 x=" FLOATS " w=w8 group={0,32,64} nv"},
     {"grouped_linear", "r={8,70} e=4 n=64 k=256 x=" FLOATS " w={f32,f16,bf16,w8,q4_k,q6_k}"},
     {"grouped_linear", "r={8,70} e=4 n=64 k=256 x=" FLOATS " w=w4"},
+    {"grouped_linear",
+     "r={8,70} e=4 n=64 k=256 x={f16,bf16} w=w4 group={0,32,64,128} zeros={packed,none} "
+     "gap={0,1} nv"},
+    {"grouped_linear", "r={8,70} e=4 n=64 k=256 x={f16,bf16} w=w8 group={0,32,64} gap={0,1} nv"},
     {"grouped_linear", "r={8,70} e=4 n=64 k=256 x=" FLOATS " w=w4 group={0,32,64,128} nv"},
     {"grouped_linear", "r={8,70} e=4 n=64 k=256 x=" FLOATS " w=w8 group={0,32,64} nv"},
+    {"grouped_linear", "r={8,40} e=4 n=64 k=256 x={f16,bf16} w=gptq_v1 bits={4,8} "
+                       "group={32,64,128} order=act nv"},
+    {"moe_forward", EXPERTS " w=w4 group={0,32,64,128} zeros={packed,none} wscale={f16,f32} nv"},
+    {"moe_forward", EXPERTS " w=w8 group={0,32,64} nv"},
+    {"moe_forward", EXPERTS " w={q4_0,q4_1,q8_0} nv"},
+    {"moe_forward", EXPERTS " w=gptq_v1 bits={4,8} group={32,64,128} order=act layout=packed nv"},
 };
 
 /* As images/images.py does; how many cases were made. */

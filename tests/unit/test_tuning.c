@@ -54,8 +54,9 @@ static void find_choice(llmk_context *ctx, const char *text, char *choice, size_
     assert_true(case_parse(text, &line, error, sizeof error));
     case_run *run = case_run_new(ctx, queue, &line, 1, true, error, sizeof error);
     assert_non_null(run);
-    assert_int_equal(llmk_explain(ctx, line.op->op, case_run_args(run, 0), infos, 32, &count),
-                     LLMK_OK);
+    assert_int_equal(
+        llmk_explain(ctx, line.op->op, case_run_args(run, 0), infos, LLMK_COUNT(infos), &count),
+        LLMK_OK);
     choice[0] = '\0';
     for (size_t i = 0; i < count; i++)
         if (infos[i].verdict == LLMK_VERDICT_CHOSEN)
@@ -65,7 +66,8 @@ static void find_choice(llmk_context *ctx, const char *text, char *choice, size_
     clReleaseCommandQueue(queue);
 }
 
-#define CALL "linear m=16 n=100 k=300 w=w8" /* m=16 n=128 k=512; no row in the library */
+/* m=16 n=128 k=512; no row in the library, and groups that only `cpu` takes */
+#define CALL "linear m=16 n=100 k=300 w=w8 group=7"
 static const char *const call = CALL;
 #define TYPES "x=f16 w=s8/portable,f32 y=f16"
 
@@ -124,11 +126,11 @@ static void test_a_row_is_heeded(void **state)
                       "\"m=16 n=128 k=512\""),
                NULL, NULL);
     assert_choice(call, "cpu@4x4");
-    assert_choice("linear m=16 n=128 k=257 w=w8", "cpu@4x4"); /* the same bucket */
-    assert_choice("linear m=17 n=100 k=300 w=w8", "cpu");     /* others */
-    assert_choice("linear m=16 n=129 k=300 w=w8", "cpu");
-    assert_choice("linear m=16 n=100 k=300 w=w8 y=f32", "cpu");
-    assert_choice("linear m=16 n=100 k=300 w=w8 invariant", "cpu"); /* whatever M */
+    assert_choice("linear m=16 n=128 k=257 w=w8 group=7", "cpu@4x4"); /* the same bucket */
+    assert_choice("linear m=17 n=100 k=300 w=w8 group=7", "cpu");     /* others */
+    assert_choice("linear m=16 n=129 k=300 w=w8 group=7", "cpu");
+    assert_choice("linear m=16 n=100 k=300 w=w8 group=7 y=f32", "cpu");
+    assert_choice("linear m=16 n=100 k=300 w=w8 group=7 invariant", "cpu"); /* whatever M */
     write_rows(row_of("linear", "portable", ""), NULL, NULL);
     assert_choice(call, "portable");
     write_rows(row_of("linear", "nv", ""), NULL, NULL); /* not on this device */
@@ -186,17 +188,18 @@ static void test_levels(void **state)
     write_rows(row_of("linear", "cpu@1x4", vendor), row_of("linear", "cpu@4x4", shape),
                row_of("linear", "cpu@2x4", types));
     assert_choice(call, "cpu@4x4");
-    assert_choice("linear m=1 n=100 k=300 w=w8", "cpu@2x4");
+    assert_choice("linear m=1 n=100 k=300 w=w8 group=7", "cpu@2x4");
     assert_choice("linear m=1 n=100 k=300", "cpu@1x4");
     write_rows(row_of("linear", "cpu@1x4", ", \"shape\": \"m=16\""),
                row_of("linear", "cpu@4x4", ", \"shape\": \"m=16 k=512\""),
                row_of("linear", "cpu@8x3", ", \"shape\": \"n=128\""));
     assert_choice(call, "cpu@4x4");
-    assert_choice("linear m=16 n=100 k=600 w=w8", "cpu@1x4"); /* the first of as many sizes */
-    assert_choice("linear m=1 n=100 k=600 w=w8", "cpu@8x3");
+    assert_choice("linear m=16 n=100 k=600 w=w8 group=7",
+                  "cpu@1x4"); /* the first of as many sizes */
+    assert_choice("linear m=1 n=100 k=600 w=w8 group=7", "cpu@8x3");
     write_rows(row_of("linear", "default", shape), row_of("linear", "cpu@2x4", types), NULL);
     assert_choice(call, "cpu"); /* measured: the library's own order is best here */
-    assert_choice("linear m=1 n=100 k=300 w=w8", "cpu@2x4");
+    assert_choice("linear m=1 n=100 k=300 w=w8 group=7", "cpu@2x4");
 }
 
 /* ---- Files that make no sense ---- */
@@ -473,7 +476,9 @@ static size_t check_config(llmk_context *ctx, const llmk_operator *op, const llm
     size_t count = 0;
     snprintf(forced, sizeof forced, "%s:%s@%s", op->name, config->variant, config->name);
     assert_int_equal(llmk_context_force(ctx, forced), LLMK_OK);
-    assert_int_equal(llmk_explain(ctx, op->id, case_run_args(run, 0), infos, 32, &count), LLMK_OK);
+    assert_int_equal(
+        llmk_explain(ctx, op->id, case_run_args(run, 0), infos, LLMK_COUNT(infos), &count),
+        LLMK_OK);
     for (size_t i = 0; i < count; i++) {
         if (infos[i].verdict == LLMK_VERDICT_BUILD_FAILED ||
             infos[i].verdict == LLMK_VERDICT_SELFTEST_FAILED)

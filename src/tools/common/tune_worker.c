@@ -141,8 +141,8 @@ static bool is_used(const worker *w, const char *candidate, char *why, size_t si
     llmk_variant_info infos[64];
     size_t count = 0;
     const size_t length = strcspn(candidate, "@");
-    if (llmk_explain(w->ctx, case_run_line(w->run)->op->op, case_run_args(w->run, 0), infos, 32,
-                     &count) != LLMK_OK)
+    if (llmk_explain(w->ctx, case_run_line(w->run)->op->op, case_run_args(w->run, 0), infos,
+                     LLMK_COUNT(infos), &count) != LLMK_OK)
         return false;
     if (is_own(candidate))
         return true;
