@@ -1,6 +1,7 @@
 # llmk_internal_library(NAME FOLDER...)
 #
-# A static library of every .c file directly in FOLDER... (relative to the project), not installed.
+# A static library of every .c file directly in FOLDER... (relative to the project), not installed,
+# and built where something links it.
 # Without any file it is an empty interface library, so that what links it still configures. Sets
 # NAME_SCOPE, the keyword that target_link_libraries(NAME ...) takes.
 function(llmk_internal_library name)
@@ -11,7 +12,7 @@ function(llmk_internal_library name)
   file(GLOB sources CONFIGURE_DEPENDS ${patterns})
   if(sources)
     set(scope PUBLIC)
-    add_library(${name} STATIC ${sources})
+    add_library(${name} STATIC EXCLUDE_FROM_ALL ${sources})
     target_link_libraries(${name} PRIVATE llmk_build_options)
   else()
     set(scope INTERFACE)

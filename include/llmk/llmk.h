@@ -1,8 +1,10 @@
 /*
  * llmk.h - LLM-inference kernels for any OpenCL device.
  *
- * This header is the whole public interface of libllmk_cl; what does not appear here is not API.
- * It is C11 and can be included from C++.
+ * This header is the whole public interface of libllmk_cl, with two that it includes: llmk_linear.h
+ * and llmk_moe.h. What does not appear in them is not API.
+ * It is C11 and can be included from C++. Where it says docs/NAME.md, that is installed as
+ * share/doc/llmk_cl/docs/NAME.md.
  *
  *
  * 1. In one minute
@@ -76,9 +78,9 @@
  *   such a variant, and of several pairs that fit an operator the first counts. NAME@CONFIG
  *   forces a configuration as well, one of those that docs/tuning.md lists.
  * - LLMK_TUNE_DB: the file of tuned rows to use instead of $XDG_CONFIG_HOME/llmk/tuning.json
- *   (~/.config/llmk/tuning.json), where llmk-tune keeps them; "off": no tuned rows at all, nor
- *   those in the library. Read once, by llmk_context_create(); what makes no sense in it is
- *   ignored, with a line in the log.
+ *   (~/.config/llmk/tuning.json), where llmk-tune keeps them; "built-in": only the rows in the
+ *   library; "off": no tuned rows at all. Read once, by llmk_context_create(); what makes no sense
+ * in it is ignored, with a line in the log.
  * - LLMK_IMAGE: "source", "spirv" or "native" (of the natives, "ptx" or "cubin"): the only kind of
  *   kernel image to use. Without it the library takes what the device runs best:
  *   docs/images-and-caches.md.
@@ -142,7 +144,9 @@ typedef enum llmk_status {
     LLMK_OVERLAP = 15,          /* an output overlaps another tensor */
     LLMK_INVALID_QUEUE = 16,    /* the queue is of another context or device */
     LLMK_INVALID_BUFFER = 17,   /* not a buffer of this context, or an output in one that was made
-                                   CL_MEM_READ_ONLY, an input in one made CL_MEM_WRITE_ONLY */
+                                   CL_MEM_READ_ONLY, an input in one made CL_MEM_WRITE_ONLY, or
+                                   weights in one that the host must not read
+                                   (CL_MEM_HOST_WRITE_ONLY, CL_MEM_HOST_NO_ACCESS) */
     LLMK_BUSY = 20,             /* the workspace or plan is in use by an unfinished call */
 
     /* The device or the driver. */
@@ -307,8 +311,9 @@ typedef struct llmk_profile_record {
 typedef void (*llmk_profile_callback)(void *user, const llmk_profile_record *record);
 
 /* Calls `callback` after each kernel enqueued from now on, on queues created with
- * CL_QUEUE_PROFILING_ENABLE (others are not reported), from a thread of the driver. NULL stops it.
- * The callback must not call the library. */
+ * CL_QUEUE_PROFILING_ENABLE (others are not reported), from a thread of the driver. NULL stops it:
+ * kernels enqueued before may still be reported. The callback must not call the library. Errors:
+ * LLMK_INVALID_ARGUMENT (ctx is NULL), LLMK_DEVICE_LOST. */
 LLMK_API llmk_status llmk_context_set_profiler(llmk_context *ctx, llmk_profile_callback callback,
                                                void *user);
 
@@ -419,12 +424,16 @@ typedef struct llmk_events {
  * another queue, or on an out-of-order queue, before it is done returns LLMK_BUSY. */
 typedef struct llmk_workspace llmk_workspace;
 
-/* Allocates `bytes` (0 is legal). The operators' llmk_<op>_workspace_size() say how many. Errors:
+/* Allocates `bytes` (0 is legal). The operators' llmk_<op>_workspace_size() say how many: they take
+ * the arguments of the call, of which buffers may still be NULL as for llmk_prepare(), and the
+ * workspace itself; `*bytes` is written on success alone. Their errors are the operator's for bad
+ * arguments, LLMK_INVALID_ARGUMENT where `bytes` is NULL, and LLMK_DEVICE_LOST. Errors of this one:
  * LLMK_INVALID_ARGUMENT, LLMK_OUT_OF_MEMORY, LLMK_OUT_OF_DEVICE_MEMORY, LLMK_DEVICE_LOST,
  * LLMK_OPENCL_ERROR. */
 LLMK_API llmk_status llmk_workspace_create(llmk_context *ctx, uint64_t bytes, llmk_workspace **out);
 /* Frees a workspace; NULL is accepted. */
 LLMK_API void llmk_workspace_free(llmk_workspace *workspace);
+/* As it was made; 0 where workspace is NULL. */
 LLMK_API uint64_t llmk_workspace_bytes(const llmk_workspace *workspace);
 
 typedef enum llmk_op {
@@ -533,7 +542,7 @@ typedef enum llmk_gate_layout {
 } llmk_gate_layout;
 
 /*     y = activation(gate + gate_bias) * (up + up_bias)     elementwise, in f32, rounded to y's
- *                                                            dtype at the end
+ *                                                           dtype at the end
  *
  * A finite gate gives no NaN with a finite up, except where the square of LLMK_RELU2 overflows and
  * up is 0. A NaN in gate or up gives NaN: the clamps keep it. A gate of -infinity
@@ -657,6 +666,7 @@ typedef struct llmk_error_report_args {
     uint32_t flags;            /* none yet: 0 */
 } llmk_error_report_args;
 
+/* Bytes of workspace that the call needs, whatever the tensors: some tens of KiB at most. */
 LLMK_API llmk_status llmk_error_report_workspace_size(llmk_context *ctx,
                                                       const llmk_error_report_args *args,
                                                       uint64_t *bytes);
@@ -678,447 +688,11 @@ LLMK_API llmk_status llmk_error_report_host(uint64_t count, const float *referen
                                             const float *approximation, llmk_error_stats *stats);
 
 /* ------------------------------------------------------------------------------------------------
- * Weights
+ * The rest: weights and linear layers; mixtures of experts
  * --------------------------------------------------------------------------------------------- */
 
-/* Where the bits come from. W is the logical matrix [N, K] (N out features, K in features), one row
- * of K an output; y = x W^T. g is the group size along K, G = ceil(K / g) the groups. Tensors of
- * int32 are words whose fields count from the lowest bits. Bit layouts: docs/numerics-linear.md.
- *
- * Names in checkpoints do not settle which of these a file is: the caller says so. */
-typedef enum llmk_format {
-    LLMK_FORMAT_NONE = 0,
-    LLMK_FORMAT_F32 = 1,
-    LLMK_FORMAT_F16 = 2,
-    LLMK_FORMAT_BF16 = 3,
-    LLMK_FORMAT_W8 = 10, /* data i8 [N, K]; scales [N, G]; w = q * scale */
-    LLMK_FORMAT_W4 = 11, /* as llmk_quantize() gives it: data u4 [N, K], rows of ceil(K / 2) bytes;
-                            scales [N, G]; zeros u8 [N, G] of 0 ... 15, or absent: 8;
-                            w = (q - zero) * scale */
-    LLMK_FORMAT_GGUF_Q8_0 = 20, /* GGUF blocks as stored, rows of K, K a multiple of 32 */
-    LLMK_FORMAT_GGUF_Q4_0 = 21,
-    LLMK_FORMAT_GGUF_Q4_1 = 22,
-    LLMK_FORMAT_GGUF_Q4_K = 23, /* K a multiple of 256 */
-    LLMK_FORMAT_GGUF_Q6_K = 24,
-    /* GPTQ, 4 or 8 bits, F = 32 / bits fields a word: data (qweight) i32 [K / F, N]; zeros (qzeros)
-     * i32 [G, N / F]; scales [G, N]; g_idx i32 [K] or absent. K and N are multiples of F. V1 files
-     * (checkpoint_format absent or "gptq") hold zero - 1: read as word + 0x11111111 (0x01010101),
-     * the inverse of writers that subtract from whole words, so that a stored field of all ones is
-     * a zero of 0. V2 files ("gptq_v2") hold the zero itself. Files labelled V1 that hold the zero
-     * exist: llmk_guess_gptq_version(). */
-    LLMK_FORMAT_GPTQ_V1 = 30,
-    LLMK_FORMAT_GPTQ_V2 = 31,
-    /* AWQ, version "gemm": data (qweight) i32 [K, N / 8]; zeros (qzeros) i32 [G, N / 8]; scales
-     * [G, N]. N is a multiple of 8. */
-    LLMK_FORMAT_AWQ_GEMM = 32,
-    LLMK_FORMAT_AWQ_GEMV = 33, /* versions "gemv" and "gemv_fast": named, so that they can be */
-    LLMK_FORMAT_AWQ_GEMV_FAST = 34, /* told apart; LLMK_UNSUPPORTED */
-    /* compressed-tensors "pack-quantized", 4 or 8 bits: data (weight_packed) i32 [N, ceil(K / F)];
-     * scales (weight_scale) [N, G]; zeros (weight_zero_point) i32 [ceil(N / F), G], or i8 [N, G]
-     * with zero_dtype LLMK_I8, or absent: symmetric; g_idx (weight_g_idx) i32 [K] or absent. */
-    LLMK_FORMAT_COMPRESSED_TENSORS = 35
-} llmk_format;
-
-/* "f16", "w4", "q4_1", "gptq_v1", ...; NULL for unknown values. */
-LLMK_API const char *llmk_format_name(llmk_format format);
-
-/* Bytes in host memory, or in a buffer of the context; at most one of `host` and `buffer`. */
-typedef struct llmk_source {
-    const void *host;
-    cl_mem buffer;
-    uint64_t offset; /* bytes into buffer; 0 with host */
-    uint64_t size;   /* bytes available; checked against what the format needs */
-} llmk_source;
-
-/* What differs from expert to expert; as the members of llmk_weights_desc of the same names. */
-typedef struct llmk_expert_source {
-    llmk_source data;
-    llmk_source scales;
-    llmk_source zeros;
-    llmk_source g_idx;
-} llmk_expert_source;
-
-/* What a format does not have must be zero. Distances of rows: 0 means that they are packed; others
- * let a part of a larger matrix be loaded, columns of GPTQ and AWQ tensors among them. */
-typedef struct llmk_weights_desc {
-    size_t struct_size;
-    llmk_format format;
-    uint32_t flags;      /* LLMK_WEIGHTS_* */
-    uint64_t n, k;       /* at most 2^31 - 1 each */
-    uint64_t group_size; /* along K, of formats with scales; 0 (or -1, as checkpoints say): K. State
-                            it: shapes of shards do not tell */
-    llmk_source data;
-    llmk_source scales;
-    uint64_t row_bytes; /* distance of two rows in data */
-    llmk_source zeros;
-    llmk_source g_idx;      /* the group of each k ("act-order", "desc_act"), of 0 ... G - 1 in any
-                               order. Absent, all zero, or k / g: the weights lie in order */
-    llmk_dtype scale_dtype; /* f32, f16 or bf16; 0: f32 for W8 and W4, else f16 */
-    llmk_dtype zero_dtype;  /* LLMK_FORMAT_COMPRESSED_TENSORS: 0 or LLMK_I8 */
-    uint32_t bits;          /* 8: GPTQ and compressed-tensors of 8 bits; 0: the format's own, 4 */
-    uint64_t scale_row_bytes; /* distance of two rows in scales */
-    uint64_t zero_row_bytes;  /* distance of two rows in zeros */
-    uint64_t groups; /* with g_idx: G, at most 2^24, where it is more than ceil(K / g): a part of an
-                        act-order matrix along K has weights of any of the whole's groups */
-    uint64_t experts; /* matrices [n, k] in one object, for llmk_grouped_linear and mixtures of
-                         experts; 0: one. data, scales, zeros and g_idx then hold expert after
-                         expert, each as long as its rows are apart times their number */
-    const llmk_expert_source *expert_sources; /* [experts], instead of data, scales, zeros, g_idx */
-} llmk_weights_desc;
-
-/* Ignore `zeros` and take the middle of the codes (8; 128 of 8 bits). For checkpoints with "sym":
- * their qzeros are redundant, and the part of the file that is most often wrong. */
-#define LLMK_WEIGHTS_SYMMETRIC 1u
-
-/* Guesses the version of a GPTQ checkpoint from `size` bytes of its qzeros, in host memory. The
- * zeros of a symmetric one are all stored as 7 (LLMK_FORMAT_GPTQ_V1) or all as 8
- * (LLMK_FORMAT_GPTQ_V2); 127 and 128 of 8 bits. Anything else says nothing: *guess is
- * LLMK_FORMAT_NONE. `sentence` (may be NULL) gets what was seen and what was made of it, to be
- * shown to whoever runs the model. Errors: LLMK_INVALID_ARGUMENT. */
-LLMK_API llmk_status llmk_guess_gptq_version(const void *qzeros, uint64_t size, uint32_t bits,
-                                             llmk_format *guess, char *sentence,
-                                             size_t sentence_size);
-
-typedef struct llmk_weights llmk_weights;
-
-/* Repacks weights once into the layout that this device's kernels read and uploads them. Blocks;
- * the source may be freed afterwards; work that fills a source buffer must be done before. Device
- * memory held is the packed size of the format, K rounded up to a multiple of 32 (4 bits) or 16, in
- * as many buffers as the device's largest allocation asks for. Where g_idx gives groups of uneven
- * sizes, as in parts of an act-order matrix, each is filled up to a multiple of 32 (not with
- * several experts: LLMK_UNSUPPORTED). An expert lies in one buffer; where any of several has an
- * order, all are kept with one. Errors: LLMK_INVALID_ARGUMENT, LLMK_INVALID_SHAPE,
- * LLMK_INVALID_DTYPE (scale_dtype), LLMK_INVALID_STRIDE (distances of rows), LLMK_INVALID_BUFFER,
- * LLMK_BUFFER_TOO_SMALL (a source is too short), LLMK_CORRUPT_DATA (a zero or a g_idx out of
- * range), LLMK_UNSUPPORTED, LLMK_OUT_OF_DEVICE_MEMORY, LLMK_OUT_OF_MEMORY, LLMK_DEVICE_LOST,
- * LLMK_OPENCL_ERROR. `*out` is NULL on failure. */
-LLMK_API llmk_status llmk_weights_create(llmk_context *ctx, const llmk_weights_desc *desc,
-                                         llmk_weights **out);
-/* Frees weights; NULL is accepted. */
-LLMK_API void llmk_weights_free(llmk_weights *weights);
-
-typedef struct llmk_weights_info {
-    size_t struct_size;
-    llmk_format format;
-    const char *layout; /* the layout in device memory, "u4-affine/portable" */
-    uint64_t n, k;
-    uint64_t group_size;   /* as described, or the block format's own; 0: K, or no scales at all */
-    uint64_t device_bytes; /* device memory held, all of it */
-    uint64_t experts;      /* matrices [n, k], at least 1 */
-} llmk_weights_info;
-LLMK_API llmk_status llmk_weights_get_info(const llmk_weights *weights, llmk_weights_info *info);
-
-/* ------------------------------------------------------------------------------------------------
- * Linear layers
- * --------------------------------------------------------------------------------------------- */
-
-/* A row of y has the same bits whatever M is and whatever the other rows are, for the same weights
- * and x of the same type, strides and alignment: one variant and one order of summation serve every
- * M. Without it kernels are chosen by M; results then are the same from call to call, but not from
- * one M to another. What it costs is in docs/numerics-linear.md. */
-#define LLMK_LINEAR_BATCH_INVARIANT UINT32_C(1)
-
-/* W8A8: each row of x is quantised on the way as llmk_quantize does by LLMK_QUANT_INT8_CHANNEL,
- *
- *     y[m, n] = sx[m] sw[n] sum_k qx[m, k] qw[n, k] + bias[n] + residual[m, n]
- *
- * with the sum exact, in 32-bit integers. For weights of 8 bits with one scale a row and no zeros,
- * K at most 2^17; needs a workspace. Meant for many rows of x, where products of bytes cost less
- * than products of halves; the price is the error of x, at most sx / 2 for each element,
- * sx = max|x[m]| / 127 (docs/numerics-linear.md). A NaN in x counts as 0, an infinity as the row's
- * largest finite value. A row of y has the same bits whatever M is. */
-#define LLMK_LINEAR_W8A8 UINT32_C(2)
-
-/*     y[m, n] = sum_k x[m, k] W[n, k] + bias[n] + residual[m, n]
- *
- * accumulated in f32 and rounded once, to y's dtype. Leading dimensions of x are folded into M. */
-typedef struct llmk_linear_args {
-    size_t struct_size;
-    llmk_tensor x; /* [..., K], f32, f16 or bf16 */
-    const llmk_weights *weights;
-    llmk_tensor bias;          /* [N], any of the three; absent: 0 */
-    llmk_tensor residual;      /* [..., N], any of the three; absent: 0 */
-    llmk_tensor y;             /* out: [..., N], any of the three. In place over residual allowed */
-    uint32_t flags;            /* LLMK_LINEAR_* */
-    llmk_workspace *workspace; /* llmk_linear_workspace_size() bytes; NULL where that is 0 */
-} llmk_linear_args;
-
-/* Bytes of workspace that the call needs: with LLMK_LINEAR_W8A8 M (K + 4), K rounded up to a
- * multiple of 64; else 0. */
-LLMK_API llmk_status llmk_linear_workspace_size(llmk_context *ctx, const llmk_linear_args *args,
-                                                uint64_t *bytes);
-/* Errors: as llmk_rmsnorm, and LLMK_BUSY. */
-LLMK_API llmk_status llmk_linear(llmk_context *ctx, cl_command_queue queue,
-                                 const llmk_linear_args *args, const llmk_events *events);
-
-/* Gate and up of an MLP block in one call:
- *
- *     y[m, n] = activation(x[m] . Wg[n] + gate_bias[n]) * (x[m] . Wu[n] + up_bias[n])
- *             + residual[m, n]
- *
- * in f32, rounded once, to y's dtype. NaN and infinities as in llmk_gated_activation.
- *
- * The weights are two objects (LLMK_GATE_SPLIT) or the halves, or the even and odd rows, of one;
- * biases are arranged as they are. Some kernels compute both products and the activation at once:
- * of up to 16 rows of x in the layouts of NVIDIA's matrix unit, and plain ones that any device has.
- * They want gate and up in one format with the same groups and the same g_idx. Given a workspace,
- * the rest is done by llmk_linear's kernels, twice, and one for the activation, and the plain ones
- * are left alone: give one, unless memory is scarce. Any pair of weights will do then. */
-typedef struct llmk_gated_linear_args {
-    size_t struct_size;
-    llmk_activation activation;       /* one of LLMK_SILU ... LLMK_SWIGLU_CLAMPED */
-    llmk_gate_layout layout;          /* of weights and biases */
-    llmk_tensor x;                    /* [..., K], f32, f16 or bf16 */
-    const llmk_weights *gate_weights; /* [N, K], or [2N, K] where packed or interleaved */
-    const llmk_weights *up_weights;   /* [N, K]; split only; else NULL */
-    llmk_tensor gate_bias; /* [N] ([2N] where packed or interleaved), any of the three; absent: 0 */
-    llmk_tensor up_bias;   /* [N]; split only; absent: 0 */
-    llmk_tensor residual;  /* [..., N], any of the three; absent: 0 */
-    llmk_tensor y;         /* out: [..., N], any of the three. In place over residual allowed */
-    float limit, alpha;    /* as in llmk_gated_activation_args */
-    llmk_workspace *workspace; /* llmk_gated_linear_workspace_size() bytes; or NULL */
-    uint32_t flags;            /* LLMK_LINEAR_BATCH_INVARIANT */
-} llmk_gated_linear_args;
-
-/* Bytes of workspace that the call can use: 8 M N, at most about 64 MiB. */
-LLMK_API llmk_status llmk_gated_linear_workspace_size(llmk_context *ctx,
-                                                      const llmk_gated_linear_args *args,
-                                                      uint64_t *bytes);
-/* Errors: as llmk_rmsnorm, and LLMK_BUSY. */
-LLMK_API llmk_status llmk_gated_linear(llmk_context *ctx, cl_command_queue queue,
-                                       const llmk_gated_linear_args *args,
-                                       const llmk_events *events);
-
-/* ------------------------------------------------------------------------------------------------
- * Mixture of experts: routing
- * --------------------------------------------------------------------------------------------- */
-
-/* What a router's logits become. All are increasing, so that without a correction the k largest
- * logits are chosen. */
-typedef enum llmk_moe_score {
-    LLMK_MOE_SCORE_NONE = 0,
-    LLMK_MOE_SOFTMAX = 1,       /* over all experts */
-    LLMK_MOE_SIGMOID = 2,       /* of each */
-    LLMK_MOE_SQRT_SOFTPLUS = 3, /* sqrt(log(1 + exp(logit))) */
-    LLMK_MOE_TOPK_SOFTMAX = 4   /* the logit; softmax over the k chosen ones (gpt-oss) */
-} llmk_moe_score;
-
-/* Divide the weights of a token by their sum. */
-#define LLMK_MOE_RENORMALIZE 1u
-
-/* Chooses k of E experts for each of T tokens, and their weights; all of it in f32.
- *
- *     logit[t, e] = sum_h x[t, h] gate[e, h] + router_bias[e]
- *     choice = score(logit) + correction[e]              (LLMK_MOE_TOPK_SOFTMAX: logit +
- * correction) groups > 1: a group's score is the sum of its two best choices where there is a
- * correction, else its best; experts outside of the top_groups best groups are not chosen ids[t] =
- * the k largest choices, the largest first, ties to the lower index weights[t, j] = scale *
- * score(logit of ids[t, j])  (never of the corrected choice), with LLMK_MOE_RENORMALIZE divided by
- * max(eps, the sum of the k scores)
- *
- * A NaN is the least of choices: whatever the logits, ids are k different ones of 0 ... E - 1.
- * Weights follow the formulas, NaN and infinities included. DeepSeek-AI, "DeepSeek-V3 Technical
- * Report", 2024. */
-typedef struct llmk_moe_route_args {
-    size_t struct_size;
-    llmk_moe_score score;
-    uint32_t flags;      /* LLMK_MOE_RENORMALIZE */
-    uint64_t groups;     /* 0 or 1: none; else a divisor of E */
-    uint64_t top_groups; /* with groups: 1 ... groups, together at least k experts; else 0 */
-    float scale;         /* > 0; 0 means 1 */
-    float eps;           /* > 0; 0 means 1e-20 */
-    llmk_tensor x;       /* [..., H], f32, f16 or bf16; T is the product of the leading dimensions.
-                            Absent: logits is given */
-    llmk_tensor gate;    /* [E, H], any of the three, E at most 1024; with x */
-    llmk_tensor logits;  /* [T, E], any of the three, instead of x and gate */
-    llmk_tensor router_bias; /* [E], any of the three; absent: 0 */
-    llmk_tensor correction;  /* [E], any of the three; absent: 0 */
-    llmk_tensor ids;         /* out: i32 [T, k], k at most E */
-    llmk_tensor weights;     /* out: f32 [T, k] */
-    llmk_tensor out_logits;  /* out: f32 [T, E], router_bias included; with x; absent: not stored */
-    llmk_workspace *workspace; /* llmk_moe_route_workspace_size() bytes; NULL where that is 0 */
-} llmk_moe_route_args;
-
-/* Bytes of workspace that the call needs: 0 where logits or out_logits is given. */
-LLMK_API llmk_status llmk_moe_route_workspace_size(llmk_context *ctx,
-                                                   const llmk_moe_route_args *args,
-                                                   uint64_t *bytes);
-/* Errors: as llmk_rmsnorm, and LLMK_BUSY. */
-LLMK_API llmk_status llmk_moe_route(llmk_context *ctx, cl_command_queue queue,
-                                    const llmk_moe_route_args *args, const llmk_events *events);
-
-/* ------------------------------------------------------------------------------------------------
- * Mixture of experts: dispatch and combine
- * --------------------------------------------------------------------------------------------- */
-
-/* Sorts pairs of token and expert by expert, stably. Pair t * k + j is ids[t, j].
- *
- *     expert e has rows offsets[e] ... offsets[e + 1] - 1, its pairs in their order
- *     source[row]   the pair of a row; -1 from offsets[E] on
- *     inverse[t, j] the row of a pair; -1 where it has none
- *     rows[row]     x[source[row] / k], the token's row of x; zeros from offsets[E] on
- *
- * A pair whose id is out of range, or that the map sends to no expert held here, has no row. An
- * expert may occur twice in a token's ids: it gets two rows. T = 0 is legal: offsets are written
- * then too, all zero. */
-typedef struct llmk_moe_permute_args {
-    size_t struct_size;
-    uint64_t experts; /* E, the experts held here, 1 ... 1024 */
-    llmk_tensor ids;  /* i32 [T, k] */
-    llmk_tensor map;  /* i32 [G]: of G experts the one held here, or -1 (any other value outside of
-                         0 ... E - 1 counts as -1). Absent: ids are those of the experts held */
-    llmk_tensor x;    /* [T, H], f32, f16 or bf16; absent where rows is */
-    llmk_tensor offsets; /* out: i32 [E + 1] */
-    llmk_tensor source;  /* out: i32 [T k] */
-    llmk_tensor inverse; /* out: i32 [T, k] */
-    llmk_tensor rows;    /* out: [T k, H], x's dtype; absent: not gathered */
-    uint32_t flags;      /* none yet: 0 */
-} llmk_moe_permute_args;
-
-/* Errors: as llmk_rmsnorm. */
-LLMK_API llmk_status llmk_moe_permute(llmk_context *ctx, cl_command_queue queue,
-                                      const llmk_moe_permute_args *args, const llmk_events *events);
-
-/*     y[t] = residual[t] + sum_j weights[t, j] rows[inverse[t, j]]
- *
- * in f32, j in ascending order, rounded once. A pair without a row (inverse outside of 0 ... R - 1)
- * counts as zero, whatever its weight. */
-typedef struct llmk_moe_unpermute_args {
-    size_t struct_size;
-    llmk_tensor rows;     /* [R, H], f32, f16 or bf16 */
-    llmk_tensor inverse;  /* i32 [T, k] */
-    llmk_tensor weights;  /* [T, k], any of the three; absent: 1 */
-    llmk_tensor residual; /* [T, H], any of the three; absent: 0 */
-    llmk_tensor y;        /* out: [T, H], any of the three. In place over residual allowed */
-    uint32_t flags;       /* none yet: 0 */
-} llmk_moe_unpermute_args;
-
-/* Errors: as llmk_rmsnorm. */
-LLMK_API llmk_status llmk_moe_unpermute(llmk_context *ctx, cl_command_queue queue,
-                                        const llmk_moe_unpermute_args *args,
-                                        const llmk_events *events);
-
-/* ------------------------------------------------------------------------------------------------
- * Grouped linear layers
- * --------------------------------------------------------------------------------------------- */
-
-/* A linear layer for each expert, of rows that llmk_moe_permute has put together:
- *
- *     y[r, n] = sum_k x[source[r] / k_a_token, k] W[e, n, k] + bias[e, n]
- *                                                     for offsets[e] <= r < offsets[e + 1]
- *
- * accumulated in f32 and rounded once. Offsets are read on the device, never by the host.
- * offsets[0] counts as 0, and whatever the others hold, nothing is read or written outside of the
- * tensors; rows from offsets[E] on are zeros. */
-typedef struct llmk_grouped_linear_args {
-    size_t struct_size;
-    uint64_t experts_a_token;    /* k_a_token of the formula; 0: 1. Only with source */
-    llmk_tensor x;               /* [R, K], f32, f16 or bf16; with source [T, K] */
-    const llmk_weights *weights; /* E matrices [N, K] (llmk_weights_desc.experts), E at most 1024 */
-    llmk_tensor offsets;         /* i32 [E + 1] */
-    llmk_tensor source; /* i32 [R]: whose row of x a row has (llmk_moe_permute's). Elements that
-                           point outside of x read some row of it. Absent: its own */
-    llmk_tensor bias;   /* [E, N], f32, f16 or bf16; absent: 0 */
-    llmk_tensor y;      /* out: [R, N], any of the three */
-    llmk_workspace *workspace; /* llmk_grouped_linear_workspace_size() bytes */
-    uint32_t flags;            /* none yet: 0 */
-} llmk_grouped_linear_args;
-
-LLMK_API llmk_status llmk_grouped_linear_workspace_size(llmk_context *ctx,
-                                                        const llmk_grouped_linear_args *args,
-                                                        uint64_t *bytes);
-/* Errors: as llmk_rmsnorm, and LLMK_BUSY. */
-LLMK_API llmk_status llmk_grouped_linear(llmk_context *ctx, cl_command_queue queue,
-                                         const llmk_grouped_linear_args *args,
-                                         const llmk_events *events);
-
-/* ------------------------------------------------------------------------------------------------
- * Mixture of experts: the whole layer
- * --------------------------------------------------------------------------------------------- */
-
-/* A layer of E experts, of which k serve a token.
- *
- *     ids, weights = llmk_moe_route of x, or given
- *     h[t, j] = activation(x[t] Wg[e]^T + gate_bias[e]) * (x[t] Wu[e]^T + up_bias[e]),
- *         e = ids[t, j], rounded once to inner
- *     y[t] = sum_j weights[t, j] (h[t, j] Wd[e]^T + down_bias[e])
- *          + sigmoid(x[t] . shared_router) (activation(x[t] Sg^T) * (x[t] Su^T)) Sd^T
- *
- * in f32 but for h, rounded once more at the end. Without shared_router the shared expert counts
- * whole. Experts of a token that are not held here (map) count as zero: the sum over all devices is
- * the layer.
- *
- * The gate's and up's weights are two objects (LLMK_GATE_SPLIT) or the halves, or the even and odd
- * rows, of one; biases are arranged as they are. */
-typedef struct llmk_moe_desc {
-    size_t struct_size;
-    llmk_dtype x_dtype;       /* of x in every call: f32, f16 or bf16 */
-    llmk_dtype inner;         /* of h: f32, f16 or bf16; 0: x_dtype. With f16, h beyond 65504 is
-                                 infinite */
-    uint64_t experts_a_token; /* k */
-
-    /* Routing: as llmk_moe_route_args. Without a gate the calls give ids and weights. */
-    llmk_moe_score score;
-    uint32_t flags; /* LLMK_MOE_RENORMALIZE */
-    uint64_t groups, top_groups;
-    float scale, eps;
-    llmk_tensor gate;        /* [E, H] */
-    llmk_tensor router_bias; /* [E]; absent: 0 */
-    llmk_tensor correction;  /* [E]; absent: 0 */
-    llmk_tensor map; /* i32 [E]: of E experts the one held here, or -1; absent: all are, in order */
-
-    /* Experts: as llmk_gated_activation_args. F is the width of h. */
-    llmk_activation activation;
-    llmk_gate_layout layout;
-    float limit, alpha;
-    const llmk_weights *gate_weights; /* [F, H], or [2F, H] where packed or interleaved */
-    const llmk_weights *up_weights;   /* [F, H]; split only. Repacked into the same layout, with the
-                                         same groups and the same g_idx as gate_weights */
-    const llmk_weights *down_weights; /* [H, F] */
-    llmk_tensor gate_bias;            /* [held, F] or [held, 2F]; absent: 0 */
-    llmk_tensor up_bias;              /* [held, F]; split only; absent: 0 */
-    llmk_tensor down_bias;            /* [held, H]; absent: 0 */
-
-    /* The shared expert, of a width of its own; several are one of their widths together. */
-    const llmk_weights *shared_gate_weights, *shared_up_weights, *shared_down_weights; /* or NULL */
-    llmk_tensor shared_router; /* [1, H]; absent: the shared expert counts whole */
-} llmk_moe_desc;
-
-/* A layer ready to run, with its scratch. Belongs to one call until that call's work is done, as
- * workspaces do. */
-typedef struct llmk_moe_plan llmk_moe_plan;
-
-/* Makes a plan for up to max_tokens tokens a call. It keeps the buffers of the description's
- * tensors; the weights must not be freed before it. Device memory held is about
- * max_tokens * k * (4 H + F * size of h) bytes, and as much of a shared expert with k = 1. Errors:
- * LLMK_INVALID_*, LLMK_BUFFER_TOO_SMALL, LLMK_UNSUPPORTED (gate and up that do not go together),
- * LLMK_OUT_OF_DEVICE_MEMORY, LLMK_OUT_OF_MEMORY, LLMK_OPENCL_ERROR. `*out` is NULL on failure. */
-LLMK_API llmk_status llmk_moe_plan_create(llmk_context *ctx, const llmk_moe_desc *desc,
-                                          uint64_t max_tokens, llmk_moe_plan **out);
-/* Frees a plan; NULL is accepted. */
-LLMK_API void llmk_moe_plan_free(llmk_moe_plan *plan);
-/* Kernels that llmk_moe_forward enqueues for so many tokens, routed by the plan where it has a
- * gate: whatever the routing, and one more for every further buffer that weights lie in. At 8
- * tokens or fewer with up to 64 experts each, without a shared expert and weights in one buffer
- * each, 4; else
- * 6. 0 where plan is NULL. */
-LLMK_API uint32_t llmk_moe_plan_kernels(const llmk_moe_plan *plan, uint64_t tokens);
-
-typedef struct llmk_moe_forward_args {
-    size_t struct_size;
-    llmk_moe_plan *plan;
-    llmk_tensor x;       /* [T, H], the plan's x_dtype, T at most its max_tokens */
-    llmk_tensor ids;     /* i32 [T, k]: the routing, given; elements out of range count as zero.
-                            Absent: the plan's router says */
-    llmk_tensor weights; /* [T, k], f32, f16 or bf16; with ids */
-    llmk_tensor y;       /* out: [T, H], any of the three */
-    uint32_t flags;      /* none yet: 0 */
-} llmk_moe_forward_args;
-
-/* Reads nothing back and allocates nothing. Only the weights of chosen experts are read. Errors: as
- * llmk_rmsnorm, and LLMK_BUSY (the plan is in use). */
-LLMK_API llmk_status llmk_moe_forward(llmk_context *ctx, cl_command_queue queue,
-                                      const llmk_moe_forward_args *args, const llmk_events *events);
+#include "llmk_linear.h"
+#include "llmk_moe.h"
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -192,6 +192,9 @@ uint64_t llmk_hash(uint64_t seed, const void *data, size_t size);
 /* Writes the strings up to a NULL one after the other to `out`, cut where it ends: what snprintf
  * does with %s, at a tenth of the time, for the keys and defines of every call. */
 void llmk_join(char *out, size_t size, ...) __attribute__((sentinel));
+/* Puts blanks in the place of control characters, which a terminal would obey, in a text that files
+ * or devices had a hand in. Line feeds stay where `lines` may be several. */
+void llmk_make_printable(char *text, bool lines);
 /* "0" ... "99" as fixed strings; "?" beyond. */
 const char *llmk_digits(uint32_t value);
 

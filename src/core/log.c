@@ -37,9 +37,7 @@ void llmk_log_write(const llmk_log *log, llmk_log_level level, const char *fmt, 
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    for (char *p = text; *p; p++)
-        if (*p == '\n' || *p == '\r')
-            *p = ' ';
+    llmk_make_printable(text, false);
     if (to_callback)
         log->callback(log->user, level, text);
     if (to_stderr)

@@ -16,6 +16,15 @@ void llmk_join(char *out, size_t size, ...)
         out[length] = '\0';
 }
 
+void llmk_make_printable(char *text, bool lines)
+{
+    for (unsigned char *p = (unsigned char *)text; *p; p++)
+        if (*p == '\n' ? !lines : *p < ' ' || *p == 0x7f)
+            *p = ' ';
+        else if (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0) /* U+0080 ... U+009F */
+            p[0] = p[1] = ' ';
+}
+
 const char *llmk_digits(uint32_t value)
 {
     static const char texts[100][3] = {

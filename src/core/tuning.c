@@ -2,10 +2,12 @@
 #include "core/tuning.h"
 #include "ops/operator.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
+#include <unistd.h>
 
 #define ANY_SIZE 255
 
@@ -21,6 +23,7 @@ typedef struct entry {
 struct llmk_tuning {
     entry *list;
     size_t count;
+    entry pinned; /* op NULL: none */
 };
 
 /* ---- Words ---- */
@@ -131,6 +134,9 @@ static bool resolve(const llmk_context *ctx, const llmk_tuning_row *row, entry *
 {
     char wanted[160], hash[17];
     *e = (entry){.types = NULL};
+    if (row->not_text)
+        return row->not_text[0] ? llmk_no(why, "its \"%s\" is no string", row->not_text)
+                                : llmk_no(why, "it is no object");
     if (!row->op || !row->variant)
         return llmk_no(why, "it has no %s", row->op ? "\"variant\"" : "\"op\"");
     if ((row->device != NULL) + (row->architecture != NULL) + (row->vendor != NULL) > 1)
@@ -218,7 +224,11 @@ static void read_users(reading *r)
     llmk_reason why;
     if (!llmk_tuning_path(path, sizeof path))
         return;
-    if (!llmk_tuning_read(path, take, r, &why))
+    const char *named = getenv("LLMK_TUNE_DB");
+    if (named && named[0] && access(path, F_OK) != 0)
+        llmk_log_write(&r->ctx->log, LLMK_LOG_WARN,
+                       "no tuned rows are taken from LLMK_TUNE_DB, %s: %s", path, strerror(errno));
+    else if (!llmk_tuning_read(path, take, r, &why))
         llmk_log_write(&r->ctx->log, LLMK_LOG_WARN, "no tuned rows are taken from %s: %s", path,
                        why.text);
     else if (r->ignored)
@@ -232,6 +242,7 @@ llmk_tuning *llmk_tuning_open(llmk_context *ctx)
     const char *file = getenv("LLMK_TUNE_DB");
     if (ctx->is_trial || (file && strcasecmp(file, "off") == 0))
         return NULL;
+    const bool own_only = file && strcasecmp(file, LLMK_TUNING_BUILT_IN) == 0;
     llmk_tuning *t = calloc(1, sizeof *t);
     const size_t most = LLMK_TUNING_MAX_ROWS + llmk_tuning_built_in_count;
     if (!t || !(t->list = calloc(most, sizeof *t->list))) {
@@ -239,7 +250,8 @@ llmk_tuning *llmk_tuning_open(llmk_context *ctx)
         return NULL; /* rows are advice */
     }
     reading users = {.ctx = ctx, .tuning = t}, built_in = {.ctx = ctx, .tuning = t, .rank = 64};
-    read_users(&users);
+    if (!own_only)
+        read_users(&users);
     for (size_t i = 0; i < llmk_tuning_built_in_count; i++)
         take(&built_in, i, &llmk_tuning_built_in[i]);
     if (built_in.ignored)
@@ -267,20 +279,11 @@ void llmk_tuning_free(llmk_tuning *tuning)
 
 bool llmk_tuning_pin(llmk_context *ctx, const llmk_operator *op, const llmk_choice *choice)
 {
-    llmk_tuning_free(ctx->tuning);
-    ctx->tuning = NULL;
-    if (!choice)
-        return true;
-    llmk_tuning *t = calloc(1, sizeof *t);
-    if (!t || !(t->list = calloc(1, sizeof *t->list))) {
-        free(t);
-        return false;
-    }
-    t->list[0] = (entry){.op = op, .choice = *choice};
-    memset(t->list[0].exponent, ANY_SIZE, sizeof t->list[0].exponent);
-    t->count = 1;
-    ctx->tuning = t;
-    return true;
+    if (!ctx->tuning && choice)
+        ctx->tuning = calloc(1, sizeof *ctx->tuning);
+    if (ctx->tuning)
+        ctx->tuning->pinned = choice ? (entry){.op = op, .choice = *choice} : (entry){.op = NULL};
+    return ctx->tuning || !choice;
 }
 
 bool llmk_tuning_find(const llmk_context *ctx, const llmk_operator *op, const void *problem,
@@ -292,6 +295,10 @@ bool llmk_tuning_find(const llmk_context *ctx, const llmk_operator *op, const vo
     char types[192] = "";
     if (!t || !op->size_names || !op->sizes(problem, sizes))
         return false;
+    if (t->pinned.op == op) {
+        *choice = t->pinned.choice;
+        return true;
+    }
     for (size_t i = 0; i < LLMK_TUNING_SIZES && op->size_names[i]; i++)
         exponent[i] = exponent_of(sizes[i]);
     for (size_t i = 0; i < t->count; i++) {

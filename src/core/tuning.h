@@ -16,7 +16,8 @@ struct llmk_choice;
 struct llmk_config;
 
 #define LLMK_TUNING_VERSION   1
-#define LLMK_TUNING_SIZES     4 /* that an operator's choice may depend on */
+#define LLMK_TUNING_SIZES     4          /* that an operator's choice may depend on */
+#define LLMK_TUNING_BUILT_IN  "built-in" /* as LLMK_TUNE_DB: no user's file */
 #define LLMK_TUNING_MAX_ROWS  4096
 #define LLMK_TUNING_MAX_BYTES (4u << 20)
 #define LLMK_TUNING_RULE                                                                           \
@@ -29,6 +30,7 @@ typedef struct llmk_tuning_row {
     const char *op, *types, *shape;
     const char *variant, *config, *hash;
     const char *device, *architecture, *vendor;
+    const char *not_text; /* a member that should be a string; "": the row is no object */
 } llmk_tuning_row;
 
 /* The rows in the library: tuning/ *.json, those with a measurement (cmake/LlmkTuning.cmake). */
@@ -43,8 +45,8 @@ void llmk_tuning_free(llmk_tuning *tuning);
 bool llmk_tuning_find(const llmk_context *ctx, const struct llmk_operator *op, const void *problem,
                       struct llmk_choice *choice);
 
-/* In place of all rows, one: calls of `op` are to use the choice (NULL: there are none). For the
- * tuner, while no call is made. False without memory. */
+/* Before all rows: calls of `op` are to use the choice, which stays the caller's; with NULL the
+ * rows hold again. For the tuner, while no call is made. False without memory. */
 bool llmk_tuning_pin(llmk_context *ctx, const struct llmk_operator *op,
                      const struct llmk_choice *choice);
 
@@ -67,6 +69,11 @@ void llmk_tuning_hash(const struct llmk_operator *op, const struct llmk_config *
 /* LLMK_TUNE_DB, else the XDG configuration folder's llmk/tuning.json; false where neither is known.
  */
 bool llmk_tuning_path(char *path, size_t size);
+#ifdef LLMK_HAVE_JANSSON
+struct json_t;
+/* A row as JSON has it, whose words it points into. */
+llmk_tuning_row llmk_tuning_row_of(const struct json_t *row);
+#endif
 /* Calls `take` for every row of a file. False, with a sentence, where it is no file of rows; a file
  * that is not there has none. */
 bool llmk_tuning_read(const char *path,

@@ -66,29 +66,34 @@ static char *read_bytes(const char *path, size_t *length, llmk_reason *why)
     return bytes;
 }
 
-/* A member that is a string or not there; false where it is something else. */
-static bool word(const json_t *row, const char *name, const char **value)
+llmk_tuning_row llmk_tuning_row_of(const json_t *row)
 {
-    const json_t *member = json_object_get(row, name);
-    *value = json_string_value(member);
-    return !member || *value;
+    llmk_tuning_row r = {.not_text = json_is_object(row) ? NULL : ""};
+    const struct {
+        const char *name, **value;
+    } members[] = {{"op", &r.op},         {"types", &r.types},
+                   {"shape", &r.shape},   {"variant", &r.variant},
+                   {"config", &r.config}, {"hash", &r.hash},
+                   {"device", &r.device}, {"architecture", &r.architecture},
+                   {"vendor", &r.vendor}};
+    for (size_t i = 0; i < LLMK_COUNT(members); i++) {
+        const json_t *member = json_object_get(row, members[i].name);
+        *members[i].value = json_string_value(member);
+        if (member && !*members[i].value && !r.not_text)
+            r.not_text = members[i].name;
+    }
+    return r;
 }
 
-/* A row without a measurement is a note. A member of another type than it should have reads as a
- * row without an operator, which tuning.c refuses. */
+/* A row without a measurement is a note. One that makes no sense counts as one for this device,
+ * which tuning.c refuses. */
 static void take_row(const json_t *row, size_t index,
                      void (*take)(void *user, size_t index, const llmk_tuning_row *row), void *user)
 {
-    llmk_tuning_row r = {0};
-    const bool typed = word(row, "op", &r.op) && word(row, "types", &r.types) &&
-                       word(row, "shape", &r.shape) && word(row, "variant", &r.variant) &&
-                       word(row, "config", &r.config) && word(row, "hash", &r.hash) &&
-                       word(row, "device", &r.device) &&
-                       word(row, "architecture", &r.architecture) && word(row, "vendor", &r.vendor);
-    const json_t *measured = json_object_get(row, "measured");
-    if (!typed)
-        r = (llmk_tuning_row){0};
-    if (!typed || json_is_object(measured))
+    llmk_tuning_row r = llmk_tuning_row_of(row);
+    if (r.not_text)
+        r = (llmk_tuning_row){.not_text = r.not_text};
+    if (r.not_text || json_is_object(json_object_get(row, "measured")))
         take(user, index, &r);
 }
 
@@ -107,12 +112,16 @@ bool llmk_tuning_read(const char *path,
         return llmk_no(why, "it is not JSON (line %d: %.120s)", error.line, error.text);
     const json_t *version = json_object_get(file, "llmk_tuning");
     const json_t *rows = json_object_get(file, "rows");
-    bool good = json_is_array(rows) && json_integer_value(version) == LLMK_TUNING_VERSION;
-    if (!good)
-        llmk_no(why,
-                json_is_integer(version) ? "it is of version %lld; expected %d"
-                                         : "it is JSON, but no file of tuned rows",
-                (long long)json_integer_value(version), LLMK_TUNING_VERSION);
+    bool good = false;
+    if (!json_is_integer(version))
+        llmk_no(why, "it is JSON, but no file of tuned rows");
+    else if (json_integer_value(version) != LLMK_TUNING_VERSION)
+        llmk_no(why, "it is of version %lld; expected %d", (long long)json_integer_value(version),
+                LLMK_TUNING_VERSION);
+    else if (!json_is_array(rows))
+        llmk_no(why, rows ? "its \"rows\" are no array" : "it has no \"rows\"");
+    else
+        good = true;
     for (size_t i = 0; good && i < json_array_size(rows); i++)
         take_row(json_array_get(rows, i), i, take, user);
     json_decref(file);

@@ -10,7 +10,7 @@
 
 #include "core/core.h"
 
-/* Numbered as in cl/linear/linear_ref.cl; those of device classes from 16 on. */
+/* Numbered as in cl/linear/linear_any.clh; those of device classes from 16 on. */
 typedef enum llmk_layout {
     LLMK_LAYOUT_F32_PORTABLE = 1,
     LLMK_LAYOUT_F16_PORTABLE = 2,

@@ -591,15 +591,6 @@ bool llmk_gguf_get_u64(const llmk_gguf *gguf, const char *key, uint64_t *value)
     return true;
 }
 
-bool llmk_gguf_get_u32(const llmk_gguf *gguf, const char *key, uint32_t *value)
-{
-    uint64_t number;
-    if (!llmk_gguf_get_u64(gguf, key, &number) || number > UINT32_MAX)
-        return false;
-    *value = (uint32_t)number;
-    return true;
-}
-
 bool llmk_gguf_get_f32(const llmk_gguf *gguf, const char *key, float *value)
 {
     const llmk_gguf_pair *pair = llmk_gguf_find_pair(gguf, key);
@@ -617,15 +608,6 @@ bool llmk_gguf_get_f32(const llmk_gguf *gguf, const char *key, float *value)
     if (isfinite(number) && fabs(number) > (double)FLT_MAX)
         return false;
     *value = (float)number;
-    return true;
-}
-
-bool llmk_gguf_get_bool(const llmk_gguf *gguf, const char *key, bool *value)
-{
-    const llmk_gguf_pair *pair = llmk_gguf_find_pair(gguf, key);
-    if (!pair || pair->type != LLMK_GGUF_VALUE_BOOL)
-        return false;
-    *value = pair->data[0] != 0;
     return true;
 }
 

@@ -79,10 +79,8 @@ const char *llmk_gguf_value_type_name(uint32_t type);
 /* Typed look-ups: false, with *value untouched, when the key is absent or its value does not fit
  * the type asked for. Integers convert from every integer type that holds the number, f32 from f32
  * and f64. */
-bool llmk_gguf_get_u32(const llmk_gguf *gguf, const char *key, uint32_t *value);
 bool llmk_gguf_get_u64(const llmk_gguf *gguf, const char *key, uint64_t *value);
 bool llmk_gguf_get_f32(const llmk_gguf *gguf, const char *key, float *value);
-bool llmk_gguf_get_bool(const llmk_gguf *gguf, const char *key, bool *value);
 /* The bytes are the file's: *length of them, not terminated, anything among them. */
 bool llmk_gguf_get_string(const llmk_gguf *gguf, const char *key, const char **value,
                           size_t *length);

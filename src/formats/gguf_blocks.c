@@ -5,7 +5,6 @@
 
 #include <float.h>
 #include <math.h>
-#include <strings.h>
 
 enum { BLOCK = 32 }; /* weights a block of Q8_0, Q4_0 and Q4_1 */
 
@@ -30,14 +29,6 @@ const llmk_gguf_type_info *llmk_gguf_type_of(uint32_t type)
 {
     for (size_t i = 0; i < TYPE_COUNT; i++)
         if (types[i].type == type)
-            return &types[i];
-    return NULL;
-}
-
-const llmk_gguf_type_info *llmk_gguf_type_named(const char *name)
-{
-    for (size_t i = 0; i < TYPE_COUNT; i++)
-        if (strcasecmp(types[i].name, name) == 0)
             return &types[i];
     return NULL;
 }

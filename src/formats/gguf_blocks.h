@@ -45,7 +45,6 @@ typedef struct llmk_gguf_type_info {
 
 /* NULL when the type is not known. */
 const llmk_gguf_type_info *llmk_gguf_type_of(uint32_t type);
-const llmk_gguf_type_info *llmk_gguf_type_named(const char *name); /* "Q4_0"; case is ignored */
 
 /* The bytes of `elements` weights; false when the type is unknown, `elements` is not a whole number
  * of blocks, or the size does not fit. */

@@ -15,20 +15,25 @@ bool llmk_new_file_open(llmk_new_file *w, const char *path, char *error, size_t 
     struct stat there;
     memset(w, 0, sizeof *w);
     /* The rename at the end would put a file in the place of a device, a pipe or a link. */
-    if (lstat(path, &there) == 0 && !S_ISREG(there.st_mode))
+    const bool replaces = lstat(path, &there) == 0;
+    if (replaces && !S_ISREG(there.st_mode))
         return llmk_format_fail(error, error_size, "%s exists and is not a regular file.", path);
     w->temporary = malloc(room);
     if (!w->temporary)
         return llmk_format_fail(error, error_size, "No memory for a path.");
 
+    /* What only its owner could read stays so. */
+    const mode_t mode = replaces ? there.st_mode & 0777 : 0666;
     int file = -1;
     for (int attempt = 0; file < 0 && attempt < 100; attempt++) {
         (void)snprintf(w->temporary, room, "%s.%ld-%d.tmp", path, (long)getpid(), attempt);
-        file = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        file = open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
         if (file < 0 && errno != EEXIST)
             break;
     }
     if (file >= 0) {
+        if (replaces) /* what umask took off; not all file systems have modes */
+            (void)fchmod(file, mode);
         w->stream = fdopen(file, "wb");
         if (w->stream)
             return true;

@@ -1,6 +1,6 @@
 /* A file written under a temporary name next to its own, read back, and renamed, so that the path
- * is either the whole new file or untouched. The first failure sticks, and is reported at the end.
- */
+ * is either the whole new file, as open to others as the old one was, or untouched. The first
+ * failure sticks, and is reported at the end. */
 #ifndef LLMK_FORMATS_NEW_FILE_H
 #define LLMK_FORMATS_NEW_FILE_H
 

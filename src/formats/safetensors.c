@@ -325,11 +325,6 @@ const llmk_safetensors_tensor *llmk_safetensors_find(const llmk_safetensors *fil
     return found ? *found : NULL;
 }
 
-const char *llmk_safetensors_metadata(const llmk_safetensors *file, const char *key)
-{
-    return json_string_value(json_object_get(json_object_get(file->header, "__metadata__"), key));
-}
-
 /* ---- Writing ---- */
 
 static bool add_entry(json_t *header, const llmk_safetensors_tensor *t, uint64_t at)
@@ -426,12 +421,6 @@ const llmk_safetensors_tensor *llmk_safetensors_at(const llmk_safetensors *file,
 const llmk_safetensors_tensor *llmk_safetensors_find(const llmk_safetensors *file, const char *name)
 {
     (void)file, (void)name;
-    return NULL;
-}
-
-const char *llmk_safetensors_metadata(const llmk_safetensors *file, const char *key)
-{
-    (void)file, (void)key;
     return NULL;
 }
 

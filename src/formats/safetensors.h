@@ -65,8 +65,6 @@ size_t llmk_safetensors_count(const llmk_safetensors *file);
 const llmk_safetensors_tensor *llmk_safetensors_at(const llmk_safetensors *file, size_t index);
 const llmk_safetensors_tensor *llmk_safetensors_find(const llmk_safetensors *file,
                                                      const char *name); /* or NULL */
-/* A string of the file's __metadata__, or NULL. */
-const char *llmk_safetensors_metadata(const llmk_safetensors *file, const char *key);
 
 /* Writes a file of `count` tensors, in that order; their data must have the bytes that type and
  * shape say. It is written under a temporary name, read back, and renamed. */

@@ -19,6 +19,7 @@ static llmk_status check_buffer(llmk_context *ctx, const char *name, const llmk_
 {
     cl_mem_object_type type = 0;
     cl_context owner = NULL;
+    cl_mem_flags flags = 0;
     size_t size = 0;
     if (clGetMemObjectInfo(source->buffer, CL_MEM_TYPE, sizeof type, &type, NULL) != CL_SUCCESS ||
         type != CL_MEM_OBJECT_BUFFER)
@@ -28,6 +29,12 @@ static llmk_status check_buffer(llmk_context *ctx, const char *name, const llmk_
     if (owner != ctx->cl)
         return llmk_fail(LLMK_INVALID_BUFFER, "weights: %s.buffer belongs to another context",
                          name);
+    /* Weights are repacked on the host. */
+    clGetMemObjectInfo(source->buffer, CL_MEM_FLAGS, sizeof flags, &flags, NULL);
+    if (flags & (CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_NO_ACCESS))
+        return llmk_fail(
+            LLMK_INVALID_BUFFER, "weights: %s.buffer was made %s, and is read by the host", name,
+            flags & CL_MEM_HOST_NO_ACCESS ? "CL_MEM_HOST_NO_ACCESS" : "CL_MEM_HOST_WRITE_ONLY");
     if (source->offset > size || source->size > size - source->offset)
         return llmk_fail(LLMK_BUFFER_TOO_SMALL,
                          "weights: %s.offset %" PRIu64 " and size %" PRIu64
@@ -463,6 +470,12 @@ static llmk_status check_alike(const llmk_weights *w, const llmk_weights *other,
     return LLMK_OK;
 }
 
+/* Nothing tells experts without elements apart, of which there may be 2^31 in no memory at all. */
+static bool all_empty(const llmk_weights_desc *d)
+{
+    return (d->n == 0 || d->k == 0) && !d->expert_sources && !d->g_idx.host && !d->g_idx.buffer;
+}
+
 /* Describes every expert; `w` is the first, with the memory of all. */
 static llmk_status describe_all(llmk_context *ctx, matrices *m, llmk_weights *w)
 {
@@ -482,7 +495,8 @@ static llmk_status describe_all(llmk_context *ctx, matrices *m, llmk_weights *w)
                                  "other",
                                  d->experts ? "data, scales, zeros or g_idx" : "experts = 0");
     }
-    for (uint64_t e = 0; e < experts; e++) {
+    const uint64_t described = all_empty(m->desc) ? 1 : experts;
+    for (uint64_t e = 0; e < described; e++) {
         llmk_weights one = {0};
         weights_plan plan = {0};
         weights_order order = {0};
@@ -513,7 +527,8 @@ static llmk_status describe_all(llmk_context *ctx, matrices *m, llmk_weights *w)
 
 static llmk_status upload_all(const llmk_weights *w, const matrices *m)
 {
-    for (uint64_t e = 0; e < w->experts; e++) {
+    const uint64_t count = w->n == 0 || w->k == 0 ? 0 : w->experts;
+    for (uint64_t e = 0; e < count; e++) {
         llmk_weights one = {0};
         weights_plan plan = {0};
         weights_order order = {0};

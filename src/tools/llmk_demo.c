@@ -7,6 +7,7 @@
  * starts from the device's own input of that layer, so that errors do not hide in those of the
  * layers before.
  */
+#include "core/core.h"
 #include "core/half.h"
 #include "formats/gguf_write.h"
 #include "tools/common/bench_stats.h"
@@ -82,7 +83,11 @@ typedef struct demo {
 
 static bool fail(const char *what, const char *why)
 {
-    fprintf(stderr, "llmk-demo: %s: %s\n", what, why);
+    char *text = strdup(why);
+    if (text)
+        llmk_make_printable(text, true); /* it may be of a file's words */
+    fprintf(stderr, "llmk-demo: %s: %s\n", what, text ? text : "out of memory");
+    free(text);
     return false;
 }
 

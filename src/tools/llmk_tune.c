@@ -15,6 +15,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 static const char usage[] =
@@ -30,7 +31,7 @@ static const char usage[] =
     "of all model lists, cheap ones first. Ctrl-C keeps what is found; the next run goes on "
     "there.\n"
     "\n"
-    "      --budget S       seconds in all (600)\n"
+    "      --budget S       seconds in all (600); 0: until all cases are measured\n"
     "      --shape SIZES    of one case: the operator's first fields, separated by commas\n"
     "      --format FORMAT  of its weights: f16, w8, w4 ...; groups are of 128\n"
     "      --model NAME     only the cases of a model\n"
@@ -96,7 +97,7 @@ typedef struct settings {
     const char *shape, *format, *model, *lists, *export_to;
     tune_level level;
     bool again, list, worker;
-    char db[4096];
+    char db[TUNE_PATH];
 } settings;
 
 __attribute__((format(printf, 1, 2))) static int complain(const char *fmt, ...)
@@ -281,10 +282,12 @@ static bool keep(run_state *r, const char *text, const tune_problem *problem,
     char variant[TUNE_NAME], hash[17], error[512];
     const llmk_operator *op = operator_of(text);
     const bool tuned = strcmp(result->winner, TUNE_DEFAULT) != 0;
+    const char *keeps = tuned ? result->winner : problem->unchanged;
+    const bool rule = strcmp(keeps, TUNE_DEFAULT) == 0;
     llmk_choice choice = {NULL, NULL};
-    if (!op || (tuned && !llmk_choice_parse(op, result->winner, &choice)))
-        return complain("%s: there is no %s", text, result->winner) == 0;
-    snprintf(variant, sizeof variant, "%s", tuned ? choice.variant->name : LLMK_TUNING_RULE);
+    if (!op || (!rule && !llmk_choice_parse(op, keeps, &choice)))
+        return complain("%s: there is no %s", text, keeps) == 0;
+    snprintf(variant, sizeof variant, "%s", rule ? LLMK_TUNING_RULE : choice.variant->name);
     llmk_tuning_row row = {
         .op = op->name, .types = problem->types, .shape = problem->shape, .variant = variant};
     if (choice.config) {
@@ -517,12 +520,17 @@ static int run(int argc, char **argv)
     }
     if (set.worker)
         return tune_worker();
+    if ((set.list || set.export_to) && optind < argc)
+        return complain("%s takes no cases, such as \"%s\"", set.list ? "--list" : "--export",
+                        argv[optind]);
+    if (set.list && set.export_to)
+        return complain("--list and --export do not go together");
     if (!set.db[0] && !llmk_tuning_path(set.db, sizeof set.db))
         return complain("there is no home folder to keep rows in: name a file with --db");
-    if (strcmp(set.db, "off") == 0)
-        return complain("LLMK_TUNE_DB is off: name a file with --db");
-    /* The rows that there are say nothing about what the library would choose by itself. */
-    setenv("LLMK_TUNE_DB", "off", 1);
+    if (strcasecmp(set.db, "off") == 0 || strcasecmp(set.db, LLMK_TUNING_BUILT_IN) == 0)
+        return complain("LLMK_TUNE_DB is %s: name a file with --db", set.db);
+    /* The user's rows say nothing about what the library would choose by itself. */
+    setenv("LLMK_TUNE_DB", LLMK_TUNING_BUILT_IN, 1);
     unsetenv("LLMK_VARIANT");
     struct sigaction action = {.sa_handler = interrupt};
     sigaction(SIGINT, &action, NULL);

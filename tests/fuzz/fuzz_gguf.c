@@ -25,17 +25,13 @@ static void touch(const void *data, size_t size)
 
 static void use_pair(const llmk_gguf *gguf, const llmk_gguf_pair *pair)
 {
-    uint32_t u32;
     uint64_t u64;
     float f32;
-    bool flag;
     const char *string;
     size_t length;
     check(llmk_gguf_find_pair(gguf, pair->key) == pair);
-    if (llmk_gguf_get_u32(gguf, pair->key, &u32))
-        check(llmk_gguf_get_u64(gguf, pair->key, &u64) && u64 == u32);
+    (void)llmk_gguf_get_u64(gguf, pair->key, &u64);
     (void)llmk_gguf_get_f32(gguf, pair->key, &f32);
-    (void)llmk_gguf_get_bool(gguf, pair->key, &flag);
     if (llmk_gguf_get_string(gguf, pair->key, &string, &length))
         touch(string, length);
     touch(pair->raw, pair->raw_bytes);

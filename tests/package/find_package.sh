@@ -11,6 +11,7 @@ command -v c++ >/dev/null || skip "no C++ compiler"
 stage "$build" "$work/staged"
 rm -rf "$work/moved" "$work/consumer"
 mv "$work/staged" "$work/moved"
+documented "$work/moved"
 mkdir -p "$work/empty"
 export PKG_CONFIG_LIBDIR=$work/empty
 unset PKG_CONFIG_PATH

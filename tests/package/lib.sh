@@ -14,6 +14,14 @@ stage() {
     cmake --install "$1" --prefix "$2" >/dev/null
 }
 
+# The documents that the installed header names are installed in $1.
+documented() {
+    local name
+    for name in $(grep -rhoE 'docs/[a-z-]+\.md' "$1/include/llmk" | sort -u); do
+        compgen -G "$1/share/doc/*/$name" >/dev/null || fail "llmk.h names $name, which is not installed"
+    done
+}
+
 run_all() { # LIBRARY_PATH PROGRAM...
     local path=$1 program
     shift

@@ -171,10 +171,10 @@ static void fill_w8_row(const linear_weights *w, uint64_t row, const double *v, 
     const uint64_t size = w->group ? w->group : w->k;
     for (uint64_t g = 0; g < groups_of(w); g++) {
         const uint64_t first = g * size, count = w->k - first < size ? w->k - first : size;
-        float *scale = (float *)w->scales + row * groups_of(w) + g;
-        *scale = (float)(largest(v + first, count, false) / 127);
+        const float scale = (float)(largest(v + first, count, false) / 127);
+        case_encode(LLMK_F32, w->scales, row * groups_of(w) + g, (double)scale);
         for (uint64_t i = first; i < first + count; i++)
-            bytes[i] = (uint8_t)(int8_t)clamp_round(v[i] / (double)*scale, -127, 127);
+            bytes[i] = (uint8_t)(int8_t)clamp_round(v[i] / (double)scale, -127, 127);
     }
 }
 
@@ -315,8 +315,8 @@ void linear_weights_row(const linear_weights *w, uint64_t row, double *value, do
     }
     for (uint64_t i = 0; i < w->k; i++) {
         if (w->format == LLMK_FORMAT_W8)
-            value[i] = (double)((const float *)
-                                    w->scales)[row * groups_of(w) + (w->group ? i / w->group : 0)] *
+            value[i] = case_decode(LLMK_F32, w->scales,
+                                   row * groups_of(w) + (w->group ? i / w->group : 0)) *
                        (int8_t)bytes[i];
         else
             value[i] = case_decode((llmk_dtype)w->format, bytes, i);

@@ -36,6 +36,12 @@ if [ -w /dev/full ]; then
     expect 2 "unrecognized option" full "$demo" --bogus # the first reason counts
 fi
 
+# --- a build outside of the source tree finds the model lists
+mkdir far
+cp "$bench" "$tune" far
+expect 2 'no model "unknown" in ' far/llmk-bench --model unknown
+expect 2 'no model "unknown" in ' env -u LLMK_TUNE_DB far/llmk-tune --db far.json --model unknown
+
 # --- llmk-bench
 expect 2 '--seconds is a number of at least 0, not "-1"' "$bench" --seconds -1 add
 expect 2 '--seconds is a number of at least 0, not "soon"' "$bench" --seconds soon add

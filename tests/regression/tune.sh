@@ -43,8 +43,14 @@ expect 2 'there is no home folder' env -u HOME -u XDG_CONFIG_HOME "$tune"
 expect 2 'no model "unknown"' "$tune" --db a.json --model unknown
 echo '{"name": "package"}' >foreign.json
 expect 1 'no file of tuned rows; move it away' "$tune" --db foreign.json linear --shape 1,64,64
+expect 2 '--list takes no cases, such as "extra"' "$tune" --db a.json --list extra words
+expect 2 '--export takes no cases' "$tune" --db a.json --export out.json add
+expect 2 'names of models have no slash' "$tune" --db a.json --model ../../etc/passwd
+expect 1 'cannot be created' "$tune" --db a.json --export none/export.json
+[ ! -e none ] || fail "--export made a folder"
 grep -q package foreign.json || fail "a foreign file was written to"
-expect 1 'cannot be created' "$tune" --db /proc/none/a.json --seconds 0.01 add --shape 1,64
+expect 1 'cannot be written' "$tune" --db /proc/none/a.json --seconds 0.01 add --shape 1,64
+! grep -q 'cases measured' out || fail 'cases were measured for a file that cannot be written'
 
 # --- candidates that do harm
 export LLMK_TUNE_TEST_LIMIT=2
@@ -66,6 +72,17 @@ for seed in 1 2; do
     [ "$(rows "timer$seed.json")" -ge 8 ] || fail "timer=$seed: $(cat out)"
 done
 grep -q '"config"' timer1.json || fail "nothing was tuned"
+
+# --- where nothing is faster than a row in the library, that row still holds
+case='linear m=2 n=64 k=64' # tuning/pocl.json has a row for it
+chosen() { env LLMK_TUNE_DB="$1" "$info" "$case" | grep -F '* '; }
+own=$(chosen built-in)
+for seed in $(seq 40); do
+    LLMK_TUNE_TEST=timer=$seed expect 0 '1 of 1 cases measured' "$tune" --db same.json --again --seconds 0.01 "$case"
+    ! grep -q ' 0 of them tuned' out || break
+done
+grep -q ' 0 of them tuned' out || fail "no seed for which nothing is faster: $(cat out)"
+[ "$(chosen "$work/same.json")" = "$own" ] || fail "tuning lost $own: $(chosen "$work/same.json")"
 
 # --- killed at any moment, the file is whole
 many() { # SEED FILE: some hundred rows, one after the other

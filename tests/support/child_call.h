@@ -10,7 +10,7 @@ static inline const char *child_chosen_variant(llmk_context *ctx, case_run *run,
 {
     llmk_variant_info infos[64];
     size_t count = 0;
-    llmk_explain(ctx, op->op, case_run_args(run, 0), infos, 32, &count);
+    llmk_explain(ctx, op->op, case_run_args(run, 0), infos, LLMK_COUNT(infos), &count);
     for (size_t i = 0; i < count && i < 32; i++)
         if (infos[i].verdict == LLMK_VERDICT_CHOSEN)
             return infos[i].name;

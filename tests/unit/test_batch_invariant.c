@@ -41,8 +41,9 @@ static const char *chosen(llmk_context *ctx, const llmk_linear_args *args)
 {
     static llmk_variant_info infos[64];
     size_t count = 0;
-    assert_int_equal(llmk_explain(ctx, LLMK_OP_LINEAR, args, infos, LLMK_COUNT(infos), &count), LLMK_OK);
-    for (size_t i = 0; i < count && i < 32; i++)
+    assert_int_equal(llmk_explain(ctx, LLMK_OP_LINEAR, args, infos, LLMK_COUNT(infos), &count),
+                     LLMK_OK);
+    for (size_t i = 0; i < count && i < LLMK_COUNT(infos); i++)
         if (infos[i].verdict == LLMK_VERDICT_CHOSEN)
             return infos[i].name;
     return "none";

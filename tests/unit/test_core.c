@@ -535,6 +535,16 @@ typedef struct level_counts {
     unsigned newlines;
 } level_counts;
 
+static void test_printable(void **state)
+{
+    (void)state;
+    char text[] = "a\x1b[31m\tb\r\nc\x7f \xc2\x9b\xc3\xa9\xc2\xa0\xc2";
+    llmk_make_printable(text, true);
+    assert_string_equal(text, "a [31m b \nc    \xc3\xa9\xc2\xa0\xc2");
+    llmk_make_printable(text, false);
+    assert_string_equal(text, "a [31m b  c    \xc3\xa9\xc2\xa0\xc2");
+}
+
 static void count_level(void *user, llmk_log_level level, const char *message)
 {
     level_counts *counts = user;
@@ -641,6 +651,7 @@ static void test_version(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_printable),
         cmocka_unit_test(test_pinned_values),
         cmocka_unit_test(test_cl_errors),
         cmocka_unit_test(test_error_texts),

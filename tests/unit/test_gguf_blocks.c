@@ -26,8 +26,6 @@ static void sizes(void **state)
     assert_int_equal(bytes, 6);
 
     assert_null(llmk_gguf_type_of(UINT32_MAX));
-    assert_null(llmk_gguf_type_named("Q4"));
-    assert_int_equal(llmk_gguf_type_named("q4_0")->type, LLMK_GGUF_Q4_0);
     assert_string_equal(llmk_gguf_type_of(LLMK_GGUF_Q6_K)->name, "Q6_K");
 }
 

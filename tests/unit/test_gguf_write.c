@@ -101,15 +101,15 @@ static void synthetic_models(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         const llmk_gguf_synthetic model = small_model(types[i]);
-        uint32_t number;
+        uint64_t number;
         float epsilon;
         write_model(&model, first);
         llmk_gguf *g = open_file(first);
         assert_int_equal(llmk_gguf_version(g), 3);
         assert_int_equal(llmk_gguf_tensor_count(g), 9);
-        assert_true(llmk_gguf_get_u32(g, "llama.block_count", &number) && number == 2);
-        assert_true(llmk_gguf_get_u32(g, "llama.embedding_length", &number) && number == 64);
-        assert_true(llmk_gguf_get_u32(g, "llama.feed_forward_length", &number) && number == 96);
+        assert_true(llmk_gguf_get_u64(g, "llama.block_count", &number) && number == 2);
+        assert_true(llmk_gguf_get_u64(g, "llama.embedding_length", &number) && number == 64);
+        assert_true(llmk_gguf_get_u64(g, "llama.feed_forward_length", &number) && number == 96);
         assert_true(llmk_gguf_get_f32(g, "llama.attention.layer_norm_rms_epsilon", &epsilon));
         assert_true(epsilon == 1e-5f);
 

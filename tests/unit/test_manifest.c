@@ -261,7 +261,7 @@ static bool ask(llmk_context *ctx, cl_command_queue queue, const case_op *op, co
 
 /* Cases beside the quick ones, which leave pairs of types out: {a,b} stands for either. */
 #define FLOATS  "{f32,f16,bf16}"
-#define EXPERTS "t={4,12,30} e=4 k=2 h=256 f=128 x={f16,bf16}" /* few rows each, and more */
+#define EXPERTS "t={4,12,30} e=4 k=2 h=256 f=256 x={f16,bf16}" /* few rows each, and more */
 static const struct {
     const char *op, *text;
 } more[] = {

@@ -124,6 +124,52 @@ static void generated(void **state)
     llmk_context_free(ctx);
 }
 
+/* A header of one byte more, so that every tensor lies at an odd address. */
+static void move_tensors(const fixture *f)
+{
+    char path[SCRATCH_PATH + 32];
+    snprintf(path, sizeof path, "%s/model.safetensors", f->folder);
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    fseek(file, 0, SEEK_END);
+    const size_t size = (size_t)ftell(file);
+    rewind(file);
+    char *bytes = malloc(size + 1);
+    assert_true(bytes && fread(bytes, 1, size, file) == size);
+    fclose(file);
+    uint64_t header;
+    memcpy(&header, bytes, sizeof header);
+    memmove(bytes + 8 + header + 1, bytes + 8 + header, size - 8 - (size_t)header);
+    bytes[8 + header++] = ' ';
+    memcpy(bytes, &header, sizeof header);
+    assert_true(scratch_write(f->folder, "model.safetensors", bytes, size + 1));
+    free(bytes);
+}
+
+/* What UndefinedBehaviorSanitizer watches: words that are read where they lie. */
+static void unaligned(void **state)
+{
+    const fixture *f = *state;
+    llmk_context *ctx = NULL;
+    cl_int err;
+    generate(f, "gptq");
+    move_tensors(f);
+    assert_int_equal(llmk_context_create(NULL, &ctx), LLMK_OK);
+    cl_command_queue queue =
+        clCreateCommandQueue(llmk_context_cl_context(ctx), llmk_context_cl_device(ctx), 0, &err);
+    mlp_model m = open_model(f->folder);
+    assert_int_equal((uintptr_t)m.layers[0].gate.desc.g_idx.host % 2, 1);
+    mlp_device_layer device;
+    if (mlp_layer_upload(ctx, &m, 0, &device) != LLMK_OK)
+        fail_msg("%s", llmk_error_message());
+    check_matrix(ctx, queue, &m.layers[0].gate, device.gate);
+    check_matrix(ctx, queue, &m.layers[0].down, device.down);
+    mlp_layer_free(&device);
+    mlp_model_close(&m);
+    clReleaseCommandQueue(queue);
+    llmk_context_free(ctx);
+}
+
 #define SIZES                                                                                      \
     "\"hidden_size\":256,\"intermediate_size\":704,\"num_hidden_layers\":4,\"rms_norm_eps\":1e-5"
 #define GPTQ(more) "\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4," more "}"
@@ -194,6 +240,8 @@ static void refusals(void **state)
     refuse(f, "{" SIZES ",\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":3}}", "bits");
     refuse(f, "{" SIZES ",\"quantization_config\":{\"quant_method\":\"x\",\"bits\":4}}",
            "quant_method is x");
+    refuse(f, "{" SIZES ",\"quantization_config\":{\"quant_method\":\"\\u001b[31m\",\"bits\":4}}",
+           "quant_method is  [31m"); /* nothing that a terminal obeys */
     refuse(f, "{" SIZES ",\"quantization_config\":{\"quant_method\":\"compressed-tensors\"}}",
            "pack-quantized");
     refuse(f,
@@ -210,6 +258,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(generated, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(unaligned, set_up, tear_down),
         cmocka_unit_test_setup_teardown(configurations, set_up, tear_down),
         cmocka_unit_test_setup_teardown(refusals, set_up, tear_down),
     };

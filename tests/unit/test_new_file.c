@@ -97,6 +97,24 @@ static void test_read_back(void **state)
     assert_true(strlen(small) < sizeof small);
 }
 
+/* The new file is as open to others as the one it replaces. */
+static void test_mode(void **state)
+{
+    (void)state;
+    static const mode_t modes[] = {0600, 0664, 0640};
+    llmk_new_file file;
+    struct stat st;
+    char error[512] = "";
+    assert_true(scratch_write(folder, "out.gguf", "x", 1));
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+        assert_int_equal(chmod(path, modes[i]), 0);
+        assert_true(llmk_new_file_open(&file, path, error, sizeof error));
+        assert_true(llmk_new_file_close(&file, true, path, NULL, error, sizeof error));
+        assert_int_equal(stat(path, &st), 0);
+        assert_int_equal(st.st_mode & 0777, modes[i]);
+    }
+}
+
 static void test_rename(void **state)
 {
     (void)state;
@@ -117,6 +135,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_reason, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_no_folder, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_read_back, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_mode, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_rename, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

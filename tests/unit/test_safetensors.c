@@ -74,15 +74,12 @@ static void reads(void **state)
     assert_int_equal(unknown->bytes, 2);
     assert_int_equal(llmk_safetensors_find(file, "one")->rank, 0);
     assert_null(llmk_safetensors_find(file, "__metadata__"));
-    assert_string_equal(llmk_safetensors_metadata(file, "format"), "pt");
-    assert_null(llmk_safetensors_metadata(file, "other"));
     llmk_safetensors_close(file);
     free(i.bytes);
 
     file = open_text("{}", 0, &i);
     assert_int_equal(llmk_safetensors_count(file), 0);
     assert_null(llmk_safetensors_find(file, "a"));
-    assert_null(llmk_safetensors_metadata(file, "a"));
     llmk_safetensors_close(file);
     free(i.bytes);
     llmk_safetensors_close(NULL);

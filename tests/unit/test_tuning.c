@@ -5,6 +5,7 @@
 #include "cases/case.h"
 #include "ops/operator.h"
 #include "support/scratch.h"
+#include "tools/common/tune_problem.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,8 +54,9 @@ static void find_choice(llmk_context *ctx, const char *text, char *choice, size_
     assert_true(case_parse(text, &line, error, sizeof error));
     case_run *run = case_run_new(ctx, queue, &line, 1, true, error, sizeof error);
     assert_non_null(run);
-    assert_int_equal(llmk_explain(ctx, line.op->op, case_run_args(run, 0), infos, LLMK_COUNT(infos), &count),
-                     LLMK_OK);
+    assert_int_equal(
+        llmk_explain(ctx, line.op->op, case_run_args(run, 0), infos, LLMK_COUNT(infos), &count),
+        LLMK_OK);
     choice[0] = '\0';
     for (size_t i = 0; i < count; i++)
         if (infos[i].verdict == LLMK_VERDICT_CHOSEN)
@@ -64,9 +66,9 @@ static void find_choice(llmk_context *ctx, const char *text, char *choice, size_
     clReleaseCommandQueue(queue);
 }
 
-static const char *const call =
-    "linear m=16 n=100 k=300 w=w8 group=7"; /* m=16 n=128 k=512; no row in the library, and groups
-                                               that only `cpu` takes */
+/* m=16 n=128 k=512; no row in the library, and groups that only `cpu` takes */
+#define CALL "linear m=16 n=100 k=300 w=w8 group=7"
+static const char *const call = CALL;
 #define TYPES "x=f16 w=s8/portable,f32 y=f16"
 
 /* A row, with a right hash, that asks for a choice; `more` are members with a comma before them. */
@@ -218,17 +220,20 @@ static const hostile files[] = {
     {"an array", "[1, 2]", "no file of tuned rows"},
     {"a number", "[[1]] 2", "it is not JSON"},
     {"another version", "{\"llmk_tuning\": 2, \"rows\": []}", "version 2; expected 1"},
-    {"no rows", "{\"llmk_tuning\": 1}", "version 1; expected 1"},
-    {"rows of no kind", "{\"llmk_tuning\": 1, \"rows\": {}}", "version 1; expected 1"},
+    {"no version", "{\"llmk_tuning\": 1.0, \"rows\": []}", "no file of tuned rows"},
+    {"no rows", "{\"llmk_tuning\": 1}", "it has no \"rows\""},
+    {"rows of no kind", "{\"llmk_tuning\": 1, \"rows\": {}}", "its \"rows\" are no array"},
     {"twice", "{\"llmk_tuning\": 1, \"llmk_tuning\": 1, \"rows\": []}", "it is not JSON"},
     {"bytes", "\xff\xfe\x01", "it is not JSON"},
     {"not UTF-8", ROW("\"op\": \"\xff\xc0\""), "it is not JSON"},
-    {"a row that is none", FILE_OF("7"), NULL},
+    {"a row that is none", FILE_OF("7"), "1 of its rows ignored, first row 1: it is no object"},
+    {"rows that are none", FILE_OF("null, []"), "2 of its rows ignored"},
     {"a note", FILE_OF("{\"op\": \"nothing\"}"), NULL},
     {"no operator", ROW("\"variant\": \"cpu\""), "it has no \"op\""},
     {"no variant", ROW("\"op\": \"linear\""), "it has no \"variant\""},
-    {"a number for a word", ROW("\"op\": 7, \"variant\": \"cpu\""), "it has no \"op\""},
-    {"null for a word", ROW(LINEAR ", \"shape\": null"), "it has no \"op\""},
+    {"a number for a word", ROW("\"op\": 7, \"variant\": \"cpu\""), "its \"op\" is no string"},
+    {"a number for a configuration", ROW(LINEAR ", \"config\": 5"), "its \"config\" is no string"},
+    {"null for a word", ROW(LINEAR ", \"shape\": null"), "its \"shape\" is no string"},
     {"an unknown operator", ROW("\"op\": \"attention\", \"variant\": \"cpu\""), "unknown operator"},
     {"an operator that is not tuned", ROW("\"op\": \"quantize\", \"variant\": \"ref\""),
      "\"quantize\" is not tuned"},
@@ -337,7 +342,11 @@ static void test_large_and_deep(void **state)
     assert_int_equal(mkdir(path, 0700), 0);
     assert_ignored("a folder", "not a regular file");
     rmdir(path);
-    assert_choice(call, "cpu"); /* and no file at all is no fault */
+    assert_ignored("a file that is not there", "No such file");
+    setenv("LLMK_TUNE_DB", "", 1); /* the default one need not be */
+    setenv("XDG_CONFIG_HOME", folder, 1);
+    assert_choice(call, "cpu");
+    setenv("LLMK_TUNE_DB", path, 1);
 }
 
 static void test_limits(void **state)
@@ -358,6 +367,51 @@ static void test_limits(void **state)
 }
 
 /* ---- What is built in ---- */
+
+#define BUILT_IN_CALL "linear m=2 n=64 k=64" /* tuning/pocl.json has a row for it */
+
+/* The tuner's baseline: what the library does without the user's file. */
+static void test_built_in_alone(void **state)
+{
+    (void)state;
+    heard h;
+    char choice[64], error[512];
+    write_rows(row_of("linear", "portable", ""), NULL, NULL);
+    assert_choice(BUILT_IN_CALL, "portable");
+    setenv("LLMK_TUNE_DB", LLMK_TUNING_BUILT_IN, 1);
+    llmk_context *ctx = open_context(&h);
+    const llmk_operator *op = llmk_operator_named("linear");
+    llmk_choice pinned;
+    find_choice(ctx, call, choice, sizeof choice);
+    assert_string_equal(choice, "cpu");
+    find_choice(ctx, BUILT_IN_CALL, choice, sizeof choice);
+    assert_string_equal(choice, "cpu@2x4");
+    assert_true(llmk_choice_parse(op, "cpu@4x4", &pinned));
+    assert_true(llmk_tuning_pin(ctx, op, &pinned));
+    find_choice(ctx, BUILT_IN_CALL, choice, sizeof choice);
+    assert_string_equal(choice, "cpu@4x4");
+    assert_true(llmk_tuning_pin(ctx, NULL, NULL)); /* the row is still there */
+    find_choice(ctx, BUILT_IN_CALL, choice, sizeof choice);
+    assert_string_equal(choice, "cpu@2x4");
+
+    static const char *const texts[][3] = {{BUILT_IN_CALL, "cpu@2x4", "cpu@2x4"},
+                                           {CALL, "cpu", "default"}};
+    cl_command_queue queue = case_queue_new(ctx);
+    for (size_t i = 0; i < LLMK_COUNT(texts); i++) {
+        case_line line;
+        tune_problem problem;
+        assert_true(case_parse(texts[i][0], &line, error, sizeof error));
+        case_run *run = case_run_new(ctx, queue, &line, 1, true, error, sizeof error);
+        assert_non_null(run);
+        assert_true(tune_problem_of(run, &problem, error, sizeof error));
+        assert_string_equal(problem.fallback, texts[i][1]);
+        assert_string_equal(problem.unchanged, texts[i][2]);
+        case_run_free(run);
+    }
+    clReleaseCommandQueue(queue);
+    llmk_context_free(ctx);
+    setenv("LLMK_TUNE_DB", path, 1);
+}
 
 static void test_built_in_rows(void **state)
 {
@@ -422,7 +476,9 @@ static size_t check_config(llmk_context *ctx, const llmk_operator *op, const llm
     size_t count = 0;
     snprintf(forced, sizeof forced, "%s:%s@%s", op->name, config->variant, config->name);
     assert_int_equal(llmk_context_force(ctx, forced), LLMK_OK);
-    assert_int_equal(llmk_explain(ctx, op->id, case_run_args(run, 0), infos, LLMK_COUNT(infos), &count), LLMK_OK);
+    assert_int_equal(
+        llmk_explain(ctx, op->id, case_run_args(run, 0), infos, LLMK_COUNT(infos), &count),
+        LLMK_OK);
     for (size_t i = 0; i < count; i++) {
         if (infos[i].verdict == LLMK_VERDICT_BUILD_FAILED ||
             infos[i].verdict == LLMK_VERDICT_SELFTEST_FAILED)
@@ -491,7 +547,8 @@ int main(void)
         cmocka_unit_test(test_levels),         cmocka_unit_test(test_hostile_files),
         cmocka_unit_test(test_damage),         cmocka_unit_test(test_large_and_deep),
         cmocka_unit_test(test_limits),         cmocka_unit_test(test_built_in_rows),
-        cmocka_unit_test(test_configurations), cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_built_in_alone), cmocka_unit_test(test_configurations),
+        cmocka_unit_test(test_environment),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

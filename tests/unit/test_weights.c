@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const llmk_format all_formats[] = {
     LLMK_FORMAT_F32,       LLMK_FORMAT_F16,       LLMK_FORMAT_BF16,     LLMK_FORMAT_W8,
@@ -451,6 +452,28 @@ static void test_empty(void **state)
         }
 }
 
+/* As many as there may be, in an instant. */
+static void test_empty_experts(void **state)
+{
+    static const uint64_t shapes[][2] = {{0, 0}, {0, 64}, {1, 0}};
+    alarm(60);
+    for (size_t i = 0; i < FORMATS; i++)
+        for (size_t s = 0; s < 3; s++) {
+            llmk_weights_desc desc = LLMK_INIT(llmk_weights_desc);
+            llmk_weights_info info = LLMK_INIT(llmk_weights_info);
+            desc.format = all_formats[i];
+            desc.n = shapes[s][0];
+            desc.k = shapes[s][1];
+            desc.experts = INT32_MAX;
+            llmk_weights *w = create(*state, &desc);
+            assert_int_equal(w->device_bytes, 0);
+            assert_int_equal(llmk_weights_get_info(w, &info), LLMK_OK);
+            assert_int_equal(info.experts, INT32_MAX);
+            llmk_weights_free(w);
+        }
+    alarm(0);
+}
+
 static void test_freed_after_context(void **state)
 {
     (void)state;
@@ -526,6 +549,15 @@ static void test_refusals(void **state)
 
     cl_mem buffer = buffer_of(f, source.data, source.data_bytes, 0);
     REFUSE(LLMK_INVALID_ARGUMENT, "data has both", d.data.buffer = buffer);
+    static const cl_mem_flags unreadable[] = {CL_MEM_HOST_NO_ACCESS, CL_MEM_HOST_WRITE_ONLY};
+    for (size_t i = 0; i < 2; i++) {
+        cl_mem hidden = clCreateBuffer(llmk_context_cl_context(f->ctx), unreadable[i],
+                                       source.data_bytes, NULL, NULL);
+        assert_non_null(hidden);
+        REFUSE(LLMK_INVALID_BUFFER, "data.buffer was made CL_MEM_HOST", d.data.host = NULL;
+               d.data.buffer = hidden);
+        clReleaseMemObject(hidden);
+    }
     REFUSE(LLMK_BUFFER_TOO_SMALL, "data.offset", d.data.host = NULL; d.data.buffer = buffer;
            d.data.offset = 1);
     REFUSE(LLMK_BUFFER_TOO_SMALL, "data.offset", d.data.host = NULL; d.data.buffer = buffer;
@@ -651,6 +683,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_segments, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_repeat, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_empty, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_empty_experts, set_up, tear_down),
         cmocka_unit_test(test_freed_after_context),
         cmocka_unit_test_setup_teardown(test_refusals, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_linear_refusals, set_up, tear_down),

@@ -1,6 +1,8 @@
 /* bench_models.c - reading the lists of cases by model. */
 #include "tools/common/bench_models.h"
 
+#include "core/core.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -23,7 +25,8 @@ bool bench_models_dir(const char *given, char *dir, size_t size)
     for (size_t i = 0; i < sizeof beside / sizeof *beside; i++)
         if (snprintf(dir, size, "%s/%s", program, beside[i]) < (int)size && access(dir, R_OK) == 0)
             return true;
-    return false;
+    /* A build outside of the source tree, where it still is. */
+    return snprintf(dir, size, "%s", LLMK_MODELS_DIR) < (int)size && access(dir, R_OK) == 0;
 }
 
 static char *trim(char *text)
@@ -74,8 +77,12 @@ bench_model_case *bench_models_load(const char *dir, const char *model, uint64_t
                                     size_t *count, char *error, size_t error_size)
 {
     char path[1280], line[1024];
+    if (strchr(model, '/')) {
+        snprintf(error, error_size, "no model \"%s\": names of models have no slash", model);
+        return NULL;
+    }
     snprintf(path, sizeof path, "%s/%s.txt", dir, model);
-    FILE *file = strchr(model, '/') ? NULL : fopen(path, "r");
+    FILE *file = fopen(path, "r");
     if (!file) {
         snprintf(error, error_size, "no model \"%s\" in %s: %s", model, dir, strerror(errno));
         return NULL;
@@ -121,6 +128,7 @@ void bench_models_list(const char *dir, FILE *out)
         if (file) {
             if (!fgets(line, sizeof line, file) || line[0] != '#')
                 line[0] = '\0';
+            llmk_make_printable(line, false);
             fclose(file);
         }
         fprintf(out, "    %-16.*s %s\n", (int)strlen(entries[i]->d_name) - 4, entries[i]->d_name,

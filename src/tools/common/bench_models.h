@@ -18,7 +18,7 @@ typedef struct bench_model_case {
 } bench_model_case;
 
 /* The folder of the lists: `given` if not NULL, else where they lie beside this program, installed
- * or in a build tree. False where there is none. */
+ * or in a build tree, else in the source tree. False where there is none. */
 bool bench_models_dir(const char *given, char *dir, size_t size);
 /* The cases of a model at `tokens`, malloc'ed. NULL with a sentence. */
 bench_model_case *bench_models_load(const char *dir, const char *model, uint64_t tokens,

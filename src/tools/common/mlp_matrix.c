@@ -5,6 +5,7 @@
 #include "reference/checkpoint_reference.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 llmk_source mlp_matrix_source(mlp_matrix *m, const void *data, uint64_t bytes)
 {
@@ -12,8 +13,18 @@ llmk_source mlp_matrix_source(mlp_matrix *m, const void *data, uint64_t bytes)
     return (llmk_source){.host = data, .size = bytes};
 }
 
-/* The reference's view of a description. It only reads. */
-static linear_weights weights_of(const llmk_weights_desc *d)
+/* Files put words at any address, so that they are copied before they are read as words. */
+static uint32_t *copy_words(const llmk_source *source, uint64_t count)
+{
+    uint32_t *words = malloc((size_t)count * sizeof *words + 1);
+    if (words)
+        memcpy(words, source->host, (size_t)count * sizeof *words);
+    return words;
+}
+
+/* The reference's view of a description. It only reads. `g_idx` is what the description's source
+ * holds; NULL: nothing. */
+static linear_weights weights_of(const llmk_weights_desc *d, uint32_t *g_idx)
 {
     linear_weights w = {.format = d->format,
                         .n = d->n,
@@ -31,12 +42,11 @@ static linear_weights weights_of(const llmk_weights_desc *d)
     w.zeros = (uint8_t *)d->zeros.host;
     if (!w.zeros)
         w.zeros_bytes = 0;
-    if (d->g_idx.host) {
-        const uint32_t *g_idx = d->g_idx.host;
+    if (g_idx) {
         bool zero = true;
         for (uint64_t i = 0; i < d->k && zero; i++)
             zero = g_idx[i] == 0;
-        w.g_idx = (uint32_t *)g_idx;
+        w.g_idx = g_idx;
         w.order = zero ? LINEAR_ORDER_ZERO : LINEAR_ACT_ORDER;
     }
     return w;
@@ -44,15 +54,19 @@ static linear_weights weights_of(const llmk_weights_desc *d)
 
 static bool table_row(const mlp_matrix *m, uint64_t row, float *values)
 {
-    const linear_weights w = weights_of(&m->desc);
+    const llmk_source *order = &m->desc.g_idx;
+    uint32_t *g_idx = order->host ? copy_words(order, m->desc.k) : NULL;
     double *exact = malloc((size_t)m->columns * sizeof *exact);
-    if (!exact)
-        return false;
-    checkpoint_row(&w, row, exact);
-    for (uint64_t k = 0; k < m->columns; k++)
-        values[k] = (float)exact[k];
+    const bool good = exact && (g_idx || !order->host);
+    if (good) {
+        const linear_weights w = weights_of(&m->desc, g_idx);
+        checkpoint_row(&w, row, exact);
+        for (uint64_t k = 0; k < m->columns; k++)
+            values[k] = (float)exact[k];
+    }
     free(exact);
-    return true;
+    free(g_idx);
+    return good;
 }
 
 bool mlp_matrix_row(const mlp_matrix *m, uint64_t row, float *values)

@@ -1,6 +1,7 @@
 /* mlp_model.c - finding the MLP blocks of a GGUF model, and uploading those of any. */
 #include "tools/common/mlp_model.h"
 
+#include "core/core.h"
 #include "formats/gguf_write.h"
 
 #include <inttypes.h>
@@ -170,10 +171,14 @@ static bool open_any(const char *path, mlp_model *model, char *error, size_t siz
 bool mlp_model_open(const char *path, mlp_model *model, char *error, size_t error_size)
 {
     memset(model, 0, sizeof *model);
-    if (open_any(path, model, error, error_size))
-        return true;
-    mlp_model_close(model);
-    return false;
+    error[0] = '\0';
+    const bool good = open_any(path, model, error, error_size);
+    llmk_make_printable(model->architecture, false);
+    llmk_make_printable(model->note, false);
+    llmk_make_printable(error, true);
+    if (!good)
+        mlp_model_close(model);
+    return good;
 }
 
 void mlp_model_close(mlp_model *model)

@@ -30,7 +30,7 @@ typedef struct mlp_model {
 } mlp_model;
 
 /* Opens a file, or model.safetensors in a folder, and finds every tensor, with its type and shape
- * checked. */
+ * checked. Texts that come of it can be printed, whatever the file says. */
 bool mlp_model_open(const char *path, mlp_model *model, char *error, size_t error_size);
 /* The part of it for safetensors (mlp_safetensors.c); the caller closes the model on failure. */
 bool mlp_model_open_safetensors(const char *path, mlp_model *model, char *error, size_t error_size);

@@ -1,13 +1,19 @@
 /* tune_db.c - reading, replacing and writing rows with jansson. */
+#define _XOPEN_SOURCE 700 /* realpath */
+
 #include "tools/common/tune_db.h"
 
 #include "formats/new_file.h"
 #include "ops/operator.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
+#include <stdlib.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #ifdef LLMK_HAVE_JANSSON
 #include <jansson.h>
@@ -20,6 +26,7 @@ __attribute__((format(printf, 3, 4))) static bool fail(char *error, size_t size,
     va_start(list, fmt);
     vsnprintf(error, size, fmt, list);
     va_end(list);
+    llmk_make_printable(error, false);
     return false;
 }
 
@@ -57,22 +64,9 @@ static bool same(const char *a, const char *b)
     return a && b ? strcmp(a, b) == 0 : a == b;
 }
 
-static llmk_tuning_row row_of(const json_t *row)
-{
-    return (llmk_tuning_row){.op = word(row, "op"),
-                             .types = word(row, "types"),
-                             .shape = word(row, "shape"),
-                             .variant = word(row, "variant"),
-                             .config = word(row, "config"),
-                             .hash = word(row, "hash"),
-                             .device = word(row, "device"),
-                             .architecture = word(row, "architecture"),
-                             .vendor = word(row, "vendor")};
-}
-
 static void make_folder(const char *path)
 {
-    char folder[4096];
+    char folder[TUNE_PATH];
     snprintf(folder, sizeof folder, "%s", path);
     for (char *p = folder + 1; (p = strchr(p, '/')) != NULL; p++) {
         *p = '\0';
@@ -81,13 +75,52 @@ static void make_folder(const char *path)
     }
 }
 
-static bool write_file(const char *path, const json_t *file, char *error, size_t error_size)
+/* Where a link points to: a new file would take the place of the link itself. */
+static const char *resolve(const char *path, char real[TUNE_PATH])
 {
+    char *found = realpath(path, NULL);
+    const size_t size = found ? strlen(found) + 1 : 0;
+    if (size && size <= TUNE_PATH)
+        path = memcpy(real, found, size);
+    free(found);
+    return path;
+}
+
+/* Of the rows that count for a context. */
+static size_t count_for(const llmk_context *ctx, const json_t *rows)
+{
+    const json_t *row;
+    size_t i, count = 0;
+    json_array_foreach(rows, i, row)
+    {
+        const llmk_tuning_row r = llmk_tuning_row_of(row);
+        count += json_is_object(json_object_get(row, "measured")) && llmk_tuning_is_for(ctx, &r);
+    }
+    return count;
+}
+
+/* Nothing that the library would not read. */
+static bool write_file(const char *path, const llmk_context *ctx, const json_t *file, char *error,
+                       size_t error_size)
+{
+    if (count_for(ctx, json_object_get(file, "rows")) > LLMK_TUNING_MAX_ROWS)
+        return fail(error, error_size,
+                    "%s would have more than %d rows for this device, which the library does not "
+                    "read; name another with --db",
+                    path, LLMK_TUNING_MAX_ROWS);
+    char real[TUNE_PATH];
     llmk_new_file out;
     char *text = json_dumps(file, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
     if (!text)
         return fail(error, error_size, "no memory for %s", path);
-    make_folder(path);
+    if (strlen(text) + 1 > LLMK_TUNING_MAX_BYTES) {
+        free(text);
+        return fail(error, error_size,
+                    "%s would be larger than %u bytes, which the library does not read; name "
+                    "another with --db",
+                    path, LLMK_TUNING_MAX_BYTES);
+    }
+    path = resolve(path, real);
     const bool open = llmk_new_file_open(&out, path, error, error_size);
     if (open) {
         llmk_new_file_put(&out, text, strlen(text));
@@ -97,11 +130,40 @@ static bool write_file(const char *path, const json_t *file, char *error, size_t
     return open && llmk_new_file_close(&out, true, path, NULL, error, error_size);
 }
 
+/* Held from reading a file until the new one is in its place: of two writers that had read the same
+ * file, the second would undo what the first added. The file itself cannot be locked, since each
+ * writer puts another in its place. Below 0, with a sentence, where there is none. */
+static int lock(const char *path, char *error, size_t error_size)
+{
+    char real[TUNE_PATH], name[TUNE_PATH + 8];
+    make_folder(path);
+    snprintf(name, sizeof name, "%s.lock", resolve(path, real));
+    const int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    int got = fd;
+    while (got >= 0 && flock(fd, LOCK_EX) != 0)
+        if (errno != EINTR)
+            got = -1;
+    if (got < 0)
+        fail(error, error_size, "%s cannot be written: %s: %s", path, name, strerror(errno));
+    if (got < 0 && fd >= 0)
+        close(fd);
+    return got;
+}
+
 bool tune_db_usable(const char *path, char *error, size_t error_size)
 {
+    char real[TUNE_PATH];
+    llmk_new_file trial;
     json_t *file = load(path, error, error_size);
     json_decref(file);
-    return file != NULL;
+    const int locked = file ? lock(path, error, error_size) : -1;
+    if (locked < 0)
+        return false;
+    const bool good = llmk_new_file_open(&trial, resolve(path, real), error, error_size);
+    if (good) /* and away with it */
+        llmk_new_file_close(&trial, false, path, NULL, NULL, 0);
+    close(locked);
+    return good;
 }
 
 static const char *library_version(char text[32])
@@ -125,7 +187,7 @@ bool tune_db_has(const char *path, const llmk_context *ctx, const char *text,
     json_array_foreach(json_object_get(file, "rows"), i, row)
     {
         const json_t *measured = json_object_get(row, "measured");
-        llmk_tuning_row r = row_of(row);
+        llmk_tuning_row r = llmk_tuning_row_of(row);
         llmk_reason why;
         const bool meant =
             same(word(measured, "case"), text) || (wanted && same_bucket(&r, wanted));
@@ -163,15 +225,15 @@ static json_t *measured_of(const llmk_context *ctx, const tune_source *source)
     return m;
 }
 
-bool tune_db_put(const char *path, const llmk_context *ctx, const llmk_tuning_row *row,
-                 const tune_source *source, char *error, size_t error_size)
+static bool put(const char *path, const llmk_context *ctx, const llmk_tuning_row *row,
+                const tune_source *source, char *error, size_t error_size)
 {
     json_t *file = load(path, error, error_size);
     if (!file)
         return false;
     json_t *rows = json_object_get(file, "rows");
     for (size_t i = json_array_size(rows); i-- > 0;) {
-        const llmk_tuning_row r = row_of(json_array_get(rows, i));
+        const llmk_tuning_row r = llmk_tuning_row_of(json_array_get(rows, i));
         if (same_bucket(&r, row) && same(r.device, ctx->caps.device_name))
             json_array_remove(rows, i);
     }
@@ -185,8 +247,18 @@ bool tune_db_put(const char *path, const llmk_context *ctx, const llmk_tuning_ro
     set_word(added, "hash", row->hash);
     json_object_set_new(added, "measured", measured_of(ctx, source));
     json_array_append_new(rows, added);
-    const bool good = write_file(path, file, error, error_size);
+    const bool good = write_file(path, ctx, file, error, error_size);
     json_decref(file);
+    return good;
+}
+
+bool tune_db_put(const char *path, const llmk_context *ctx, const llmk_tuning_row *row,
+                 const tune_source *source, char *error, size_t error_size)
+{
+    const int locked = lock(path, error, error_size);
+    const bool good = locked >= 0 && put(path, ctx, row, source, error, error_size);
+    if (locked >= 0)
+        close(locked);
     return good;
 }
 
@@ -207,7 +279,7 @@ bool tune_db_export(const char *path, const llmk_context *ctx, const char *to, t
     size_t i;
     json_array_foreach(json_object_get(file, "rows"), i, row)
     {
-        const llmk_tuning_row r = row_of(row);
+        const llmk_tuning_row r = llmk_tuning_row_of(row);
         llmk_reason why;
         if (!same(r.device, ctx->caps.device_name) || !llmk_tuning_check(ctx, &r, &why) ||
             !json_is_object(json_object_get(row, "measured")))
@@ -218,7 +290,7 @@ bool tune_db_export(const char *path, const llmk_context *ctx, const char *to, t
     }
     *count = json_array_size(out);
     json_t *whole = json_pack("{s:i, s:o}", "llmk_tuning", LLMK_TUNING_VERSION, "rows", out);
-    const bool good = write_file(to, whole, error, error_size);
+    const bool good = write_file(to, ctx, whole, error, error_size);
     json_decref(whole);
     json_decref(file);
     return good;
@@ -227,26 +299,32 @@ bool tune_db_export(const char *path, const llmk_context *ctx, const char *to, t
 bool tune_db_list(const char *path, const llmk_context *ctx, FILE *out, char *error,
                   size_t error_size)
 {
+    char line[2048];
     json_t *file = load(path, error, error_size), *row;
     size_t i;
     if (!file)
         return false;
     json_array_foreach(json_object_get(file, "rows"), i, row)
     {
-        const llmk_tuning_row r = row_of(row);
+        const llmk_tuning_row r = llmk_tuning_row_of(row);
         const json_t *measured = json_object_get(row, "measured");
         const double us = json_number_value(json_object_get(measured, "us"));
         const double fallback = json_number_value(json_object_get(measured, "default_us"));
         llmk_reason why = {"used"};
-        if (!json_is_object(measured))
+        if (r.not_text)
+            llmk_tuning_check(ctx, &r, &why);
+        else if (!json_is_object(measured))
             llmk_no(&why, "a note: not measured");
         else if (!llmk_tuning_is_for(ctx, &r))
             llmk_no(&why, "for another device");
         else
             llmk_tuning_check(ctx, &r, &why);
-        fprintf(out, "%-16s %-30s %s%s%s  [%s]  %.2f us, default %.2f us  %s\n", r.op ? r.op : "?",
-                r.shape ? r.shape : "any shape", r.variant ? r.variant : "?", r.config ? "@" : "",
-                r.config ? r.config : "", r.types ? r.types : "any types", us, fallback, why.text);
+        snprintf(line, sizeof line, "%-16s %-30s %s%s%s  [%s]  %.2f us, default %.2f us  %s",
+                 r.op ? r.op : "?", r.shape ? r.shape : "any shape", r.variant ? r.variant : "?",
+                 r.config ? "@" : "", r.config ? r.config : "", r.types ? r.types : "any types", us,
+                 fallback, why.text);
+        llmk_make_printable(line, false);
+        fprintf(out, "%s\n", line);
     }
     json_decref(file);
     return true;

@@ -17,15 +17,19 @@ typedef struct tune_source {
 
 typedef enum tune_level { TUNE_DEVICE, TUNE_ARCHITECTURE, TUNE_VENDOR } tune_level;
 
-/* Whether there is a file to be added to, or none yet; false where there is something else, which
- * is not to be lost. */
+#define TUNE_PATH 4096 /* bytes of a file's name at most */
+
+/* Whether there is a file to be added to, or none yet, and rows can be kept there: its folder is
+ * made, and a file written in it for trial. False where there is something else, which is not to be
+ * lost. Links are followed, here and below. */
 bool tune_db_usable(const char *path, char *error, size_t error_size);
 /* Whether the file has a row for the device that this driver and this library measured: with the
  * case, or (`row` not NULL) for the same operator, types and shape. */
 bool tune_db_has(const char *path, const llmk_context *ctx, const char *text,
                  const llmk_tuning_row *row);
 /* Adds a row for ctx's device, in place of the one for the same operator, types and shape. The file
- * is the old one or the new one, whole, at every moment. */
+ * is the old one or the new one, whole, at every moment. Writers of one file take turns, by a lock
+ * on PATH.lock, which stays. */
 bool tune_db_put(const char *path, const llmk_context *ctx, const llmk_tuning_row *row,
                  const tune_source *source, char *error, size_t error_size);
 /* Writes the device's rows to another file, for a level: what the library can take in. */

@@ -17,7 +17,7 @@
 /* Making a case computes its reference on the host. */
 #define CASE_LIMIT 300.0
 
-volatile int tune_interrupted;
+volatile sig_atomic_t tune_interrupted;
 
 double tune_now(void)
 {
@@ -206,7 +206,9 @@ tune_answer tune_link_case(tune_link *link, const char *text, tune_problem *prob
             llmk_join(problem->shape, sizeof problem->shape, word, NULL);
         else if (i == 3)
             llmk_join(problem->fallback, sizeof problem->fallback, word, NULL);
-        else if (i > 3 && problem->count < TUNE_CANDIDATES)
+        else if (i == 4)
+            llmk_join(problem->unchanged, sizeof problem->unchanged, word, NULL);
+        else if (i > 4 && problem->count < TUNE_CANDIDATES)
             llmk_join(problem->candidates[problem->count++], TUNE_NAME, word, NULL);
         word = tab ? tab + 1 : NULL;
     }

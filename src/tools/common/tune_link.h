@@ -7,6 +7,7 @@
 
 #include "tools/common/tune_problem.h"
 
+#include <signal.h>
 #include <sys/types.h>
 
 typedef struct tune_link {
@@ -23,7 +24,7 @@ typedef struct tune_link {
 } tune_link;
 
 /* Set by a signal's handler: what is asked ends with TUNE_STOP. */
-extern volatile int tune_interrupted;
+extern volatile sig_atomic_t tune_interrupted;
 
 double tune_now(void); /* s */
 

@@ -17,6 +17,20 @@ static void add(tune_problem *p, const llmk_choice *choice)
         memcpy(p->candidates[p->count++], name, sizeof name);
 }
 
+/* A row before those of the library has to repeat what one of them says: "default" would end at the
+ * operator's own order. */
+static void name_unchanged(const llmk_context *ctx, const llmk_operator *op, const void *problem,
+                           tune_problem *p)
+{
+    llmk_choice choice;
+    if (llmk_tuning_find(ctx, op, problem, &choice)) {
+        llmk_choice_print(&choice, p->unchanged, sizeof p->unchanged);
+        if (strcmp(p->unchanged, p->fallback) == 0)
+            return;
+    }
+    snprintf(p->unchanged, sizeof p->unchanged, "%s", TUNE_DEFAULT);
+}
+
 bool tune_problem_of(case_run *run, tune_problem *p, char *error, size_t error_size)
 {
     llmk_context *ctx = case_context(run);
@@ -40,11 +54,13 @@ bool tune_problem_of(case_run *run, tune_problem *p, char *error, size_t error_s
     op->key(&problem, p->types, sizeof p->types);
     for (size_t i = 0; i < count && i < LLMK_COUNT(infos); i++)
         if (infos[i].verdict == LLMK_VERDICT_CHOSEN)
-            snprintf(p->fallback, sizeof p->fallback, "%s", infos[i].name);
+            llmk_join(p->fallback, sizeof p->fallback, infos[i].name, infos[i].config ? "@" : "",
+                      infos[i].config ? infos[i].config : "", NULL);
     if (!p->fallback[0]) {
         snprintf(error, error_size, "no variant of %s serves it on this device", op->name);
         return false;
     }
+    name_unchanged(ctx, op, &problem, p);
     for (size_t i = 0; i < op->variant_count; i++) {
         const llmk_variant *v = &op->variants[i];
         if (strcmp(v->name, "ref") == 0 || !v->supports(ctx, &problem, &why))

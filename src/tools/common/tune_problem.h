@@ -9,14 +9,15 @@
 
 typedef struct tune_problem {
     char types[256], shape[256]; /* members of a row */
-    char fallback[TUNE_NAME];    /* what the library chooses, as its own order has it */
+    char fallback[TUNE_NAME];    /* what the library chooses, rows inside it included */
+    char unchanged[TUNE_NAME];   /* what a row says that leaves it at that */
     char candidates[TUNE_CANDIDATES][TUNE_NAME];
     size_t count;
 } tune_problem;
 
-/* In a context without tuned rows and forced variants. False, with a sentence, where the operator
- * is not tuned for such a call, or no variant serves it. Runs nothing but the self-tests of what
- * the library itself would choose. */
+/* In a context without a user's rows and forced variants. False, with a sentence, where the
+ * operator is not tuned for such a call, or no variant serves it. Runs nothing but the self-tests
+ * of what the library itself would choose. */
 bool tune_problem_of(case_run *run, tune_problem *problem, char *error, size_t error_size);
 
 #endif

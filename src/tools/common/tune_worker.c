@@ -109,7 +109,8 @@ static void take_case(worker *w, const char *text)
         refuse(w, error);
         return;
     }
-    fprintf(w->answers, "ok\t%s\t%s\t%s", problem.types, problem.shape, problem.fallback);
+    fprintf(w->answers, "ok\t%s\t%s\t%s\t%s", problem.types, problem.shape, problem.fallback,
+            problem.unchanged);
     for (size_t i = 0; i < problem.count; i++)
         fprintf(w->answers, "\t%s", problem.candidates[i]);
     static const char *const pretended[] = {"oob", "hang", "crash"};
@@ -119,11 +120,16 @@ static void take_case(worker *w, const char *text)
     answer(w, "%s", "");
 }
 
+static bool is_own(const char *candidate)
+{
+    return !strcmp(candidate, TUNE_DEFAULT) || !strncmp(candidate, "test-", 5);
+}
+
 /* From here on calls use the candidate, on the path that a tuned row takes them. */
 static bool use(worker *w, const char *candidate)
 {
     const llmk_operator *op = llmk_operator_get(case_run_line(w->run)->op->op);
-    const bool own = !strcmp(candidate, TUNE_DEFAULT) || !strncmp(candidate, "test-", 5);
+    const bool own = is_own(candidate);
     llmk_choice choice;
     return (own || llmk_choice_parse(op, candidate, &choice)) &&
            llmk_tuning_pin(w->ctx, op, own ? NULL : &choice);
@@ -135,10 +141,10 @@ static bool is_used(const worker *w, const char *candidate, char *why, size_t si
     llmk_variant_info infos[64];
     size_t count = 0;
     const size_t length = strcspn(candidate, "@");
-    if (llmk_explain(w->ctx, case_run_line(w->run)->op->op, case_run_args(w->run, 0), infos, LLMK_COUNT(infos),
-                     &count) != LLMK_OK)
+    if (llmk_explain(w->ctx, case_run_line(w->run)->op->op, case_run_args(w->run, 0), infos,
+                     LLMK_COUNT(infos), &count) != LLMK_OK)
         return false;
-    if (!w->ctx->tuning)
+    if (is_own(candidate))
         return true;
     snprintf(why, size, "%s does not build, or fails its self-test", candidate);
     for (size_t i = 0; i < count && i < LLMK_COUNT(infos); i++)
@@ -251,7 +257,7 @@ int tune_worker(void)
     w.answers = fd < 0 ? NULL : fdopen(fd, "w");
     if (!w.answers || dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
         return 1;
-    setenv("LLMK_TUNE_DB", "off", 1);
+    setenv("LLMK_TUNE_DB", LLMK_TUNING_BUILT_IN, 1);
     unsetenv("LLMK_VARIANT");
     if (llmk_context_create(NULL, &w.ctx) != LLMK_OK ||
         llmk_context_device_info(w.ctx, &w.info) != LLMK_OK || !(w.queue = case_queue_new(w.ctx))) {
