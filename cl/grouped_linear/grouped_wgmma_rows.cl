@@ -39,19 +39,6 @@ LINEAR_INLINE void bring_part(const grouped_t g, stages_t *s, const part_t p, ul
     }
 }
 
-LINEAR_INLINE void bring_parts(const grouped_t g, stages_t s, told_t t, ulong maps, bool is_gated)
-{
-    for (;;) {
-        const part_t p = hear_part(&t);
-        if (p.width == 0)
-            break;
-        free_part(&t);
-        next_told(&t);
-        if (p.group != g.empty)
-            bring_part(g, &s, p, maps, is_gated);
-    }
-}
-
 // ---- The end of sums
 
 // What a lane has of a tile: from `column` on four outputs, or two of gated pairs, of rows row, row + 1,
