@@ -6,6 +6,9 @@
 
 set(LLMK_IMAGES "spirv,coopmat,nvidia,amd" CACHE STRING
   "Kinds of kernel images to build, separated by commas: spirv, coopmat, nvidia, amd; empty for none")
+set(LLMK_IMAGES_FILES "." CACHE STRING
+  "Build only images of the kernel files whose path under cl matches this regular expression")
+mark_as_advanced(LLMK_IMAGES_FILES)
 
 string(REPLACE "," ";" llmk_image_words "${LLMK_IMAGES}")
 foreach(word IN LISTS llmk_image_words) # empty ones too
@@ -165,6 +168,7 @@ function(llmk_images target cl)
     message(FATAL_ERROR "cannot expand ${manifest}")
   endif()
   string(REPLACE "\n" ";" jobs "${jobs}")
+  list(FILTER jobs INCLUDE REGEX "^[^|]*\\|[^|]*\\|[^|]*(${LLMK_IMAGES_FILES})")
 
   file(GLOB headers "${PROJECT_SOURCE_DIR}/images/*.clh" "${PROJECT_SOURCE_DIR}/spirv/*.ll")
   set(packed "")
