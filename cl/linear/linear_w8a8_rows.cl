@@ -6,9 +6,9 @@
 
 #define ITEMS 128
 
-// nv: in the order of w8a8_nv_place.
+// codes_order: 0 as in x, 1 of w8a8_nv_place, 2 of w8a8_nv90_place.
 kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void
-linear_w8a8_rows(LINEAR_PARAMETERS, W8A8_PARAMETERS, const uint nv)
+linear_w8a8_rows(LINEAR_PARAMETERS, W8A8_PARAMETERS, const uint codes_order)
 {
     local float2 ranges[ITEMS];
     const linear_t a = LINEAR_ARGUMENTS;
@@ -34,7 +34,13 @@ linear_w8a8_rows(LINEAR_PARAMETERS, W8A8_PARAMETERS, const uint nv)
         const float16 v = at < k ? x16(a, begin, at) : (float16)0.0f;
         const char8 low = convert_char8(quant_code8(t, v.lo));
         const char8 high = convert_char8(quant_code8(t, v.hi));
-        *(global char8 *)(to + (nv ? w8a8_nv_place(at) : at)) = low;
-        *(global char8 *)(to + (nv ? w8a8_nv_place(at + 8) : at + 8)) = high;
+        if (codes_order == 2) {
+            global char8 *both = (global char8 *)(to + w8a8_nv90_place(at));
+            both[0] = (char8)(low.lo, high.lo);
+            both[2] = (char8)(low.hi, high.hi);
+        } else {
+            *(global char8 *)(to + (codes_order ? w8a8_nv_place(at) : at)) = low;
+            *(global char8 *)(to + (codes_order ? w8a8_nv_place(at + 8) : at + 8)) = high;
+        }
     }
 }

@@ -215,23 +215,13 @@ typedef struct {
     quad_t quad;
 } lane_t;
 
-static inline uint4 get(uint from)
-{
-    uint4 v;
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "r"(from)
-                 : "memory");
-    return v;
-}
-
 LINEAR_INLINE uint4 codes_of(const stages_t *s, uint part, lane_t l, const uint t)
 {
-    return get(s->tiles + s->slot * STAGE(t) + l.codes_at + part * 512);
+    return nv90_get(s->tiles + s->slot * STAGE(t) + l.codes_at + part * 512);
 }
 LINEAR_INLINE group_t stage_group(const stages_t *s, lane_t l, const uint t)
 {
-    const uint4 v = get(s->tiles + s->slot * STAGE(t) + l.group_at);
+    const uint4 v = nv90_get(s->tiles + s->slot * STAGE(t) + l.group_at);
     return (group_t){(float2)(as_float(v.x), as_float(v.y)), {v.z, v.w}};
 }
 

@@ -115,6 +115,7 @@ bool llmk_linear_packed_may_be_wide(const linear_problem *p, uint32_t columns);
 LLMK_LINEAR_DECLARE(nv90_packed); /* linear_nv90.c */
 
 /* And with x quantised (linear_w8a8.c). */
+LLMK_LINEAR_DECLARE(nv90_w8a8);
 LLMK_LINEAR_DECLARE(nv_w8a8_wide);
 LLMK_LINEAR_DECLARE(nv_w8a8);
 LLMK_LINEAR_DECLARE(emulated_nv_w8a8_wide);
@@ -125,8 +126,14 @@ LLMK_LINEAR_DECLARE(emulated_amd_w8a8);
 llmk_status llmk_linear_w8a8_ref_launch(llmk_launch *launch, const linear_problem *p);
 llmk_status llmk_linear_w8a8_portable_launch(llmk_launch *launch, const linear_problem *p);
 llmk_status llmk_linear_w8a8_self_test(llmk_trial *t, const linear_problem *like);
-/* x to the workspace; nv: in the order of mma.sync. */
-llmk_status llmk_linear_w8a8_quantise(llmk_launch *launch, const linear_problem *p, bool nv);
+/* x to the workspace, its codes in an order of linear_w8a8.clh. */
+typedef enum linear_code_order {
+    LINEAR_CODES_PLAIN,
+    LINEAR_CODES_NV,  /* of mma.sync */
+    LINEAR_CODES_NV90 /* of wgmma */
+} linear_code_order;
+llmk_status llmk_linear_w8a8_quantise(llmk_launch *launch, const linear_problem *p,
+                                      linear_code_order order);
 /* That the weights are such as LLMK_LINEAR_W8A8 takes; the workspace it needs. */
 void llmk_linear_w8a8_check(llmk_checker *c, const llmk_weights *w);
 uint64_t llmk_linear_w8a8_bytes(uint64_t m, uint64_t k);

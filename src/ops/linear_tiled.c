@@ -193,7 +193,7 @@ static llmk_status launch_tiled(llmk_launch *launch, const linear_problem *p, co
                              .local = {c->tile->items, 1, 1},
                              .has_codes = c->codes};
     if (c->codes)
-        LLMK_TRY(llmk_linear_w8a8_quantise(launch, p, false));
+        LLMK_TRY(llmk_linear_w8a8_quantise(launch, p, LINEAR_CODES_PLAIN));
     return llmk_linear_run(launch, p, &r);
 }
 

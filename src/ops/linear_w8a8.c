@@ -50,7 +50,8 @@ void llmk_linear_w8a8_arguments(llmk_kernel *k, const linear_problem *p)
 
 /* ---- Variants ---- */
 
-llmk_status llmk_linear_w8a8_quantise(llmk_launch *launch, const linear_problem *p, bool nv)
+llmk_status llmk_linear_w8a8_quantise(llmk_launch *launch, const linear_problem *p,
+                                      linear_code_order order)
 {
     char defines[16];
     llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype), NULL);
@@ -62,7 +63,7 @@ llmk_status llmk_linear_w8a8_quantise(llmk_launch *launch, const linear_problem 
                              .local = {ROW_ITEMS, 1, 1},
                              .has_codes = true,
                              .has_last = true,
-                             .last = nv};
+                             .last = order};
     return llmk_linear_run_segment(launch, p, &r, &p->weights->segments[0]);
 }
 
@@ -91,7 +92,7 @@ llmk_status llmk_linear_w8a8_portable_launch(llmk_launch *launch, const linear_p
                              .columns = 2 * side,
                              .local = {side, side, 1},
                              .has_codes = true};
-    LLMK_TRY(llmk_linear_w8a8_quantise(launch, p, false));
+    LLMK_TRY(llmk_linear_w8a8_quantise(launch, p, LINEAR_CODES_PLAIN));
     return llmk_linear_run(launch, p, &r);
 }
 
@@ -186,7 +187,7 @@ static llmk_status launch_mma(llmk_launch *launch, const linear_problem *p, cons
                              .columns = c->columns,
                              .local = {c->items, 1, 1},
                              .has_codes = true};
-    LLMK_TRY(llmk_linear_w8a8_quantise(launch, p, true));
+    LLMK_TRY(llmk_linear_w8a8_quantise(launch, p, LINEAR_CODES_NV));
     return llmk_linear_run(launch, p, &r);
 }
 
@@ -208,6 +209,83 @@ llmk_status llmk_linear_emulated_nv_w8a8_wide_launch(llmk_launch *launch, const 
 llmk_status llmk_linear_emulated_nv_w8a8_launch(llmk_launch *launch, const void *problem)
 {
     return launch_mma(launch, problem, &narrow, " -DFRAGMENT_EMULATED");
+}
+
+/* ---- On wgmma: cl/linear/linear_w8a8_wgmma.cl ---- */
+
+typedef struct wgmma_tile {
+    const char *kernel;
+    uint32_t rows, columns;
+    uint32_t time;  /* of a tile, in 128ths of one of 128 x 128 */
+    uint32_t trial; /* the most rows of x in trials, whose problems are small */
+} wgmma_tile;
+
+#define MAX_TILES ((uint64_t)1 << 28)
+
+bool llmk_linear_nv90_w8a8_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
+{
+    const linear_problem *p = problem;
+    if (!p->w8a8)
+        return llmk_no(why, "for LLMK_LINEAR_W8A8 only");
+    if (p->weights->layout != LLMK_LAYOUT_S8_NV)
+        return llmk_no(why, "does not read the layout %s", llmk_layout_name(p->weights->layout));
+    if (p->weights->k == 0)
+        return llmk_no(why, "k is 0");
+    if (p->x.nrows > INT32_MAX || (p->x.nrows / 32 + 1) * (p->weights->n / 128 + 1) > MAX_TILES)
+        return llmk_no(why, "too many rows");
+    return llmk_linear_has_wgmma(ctx, why);
+}
+
+/* The tile as asked, or that which is estimated to end first. */
+static const wgmma_tile *tile_for(const llmk_launch *launch, const linear_problem *p, uint64_t n)
+{
+    static const wgmma_tile tiles[] = {{"linear_w8a8_wgmma_32x128", 32, 128, 100, 32},
+                                       {"linear_w8a8_wgmma_64x128", 64, 128, 104, 64},
+                                       {"linear_w8a8_wgmma_128x128", 128, 128, 128, 100},
+                                       {"linear_w8a8_wgmma_128x256", 128, 256, 200, 128},
+                                       {"linear_w8a8_wgmma_192x256", 192, 256, 290, 192},
+                                       {"linear_w8a8_wgmma_256x128", 256, 128, 200, UINT32_MAX}};
+    const uint64_t m = p->x.nrows;
+    const uint32_t units = launch->ctx->caps.compute_units;
+    const wgmma_tile *best = tiles;
+    uint64_t least = UINT64_MAX;
+    for (size_t i = 0; i < LLMK_COUNT(tiles); i++) {
+        const wgmma_tile *t = &tiles[i];
+        const llmk_config *c = launch->config;
+        if ((c && c->value[0] == t->rows && c->value[1] == t->columns) ||
+            (launch->ctx->is_trial && m <= t->trial))
+            return t;
+        const uint64_t count = (m + t->rows - 1) / t->rows * ((n + t->columns - 1) / t->columns);
+        const uint64_t time = (count + units - 1) / units * t->time;
+        if (time < least) {
+            least = time;
+            best = t;
+        }
+    }
+    return best;
+}
+
+llmk_status llmk_linear_nv90_w8a8_launch(llmk_launch *launch, const void *problem)
+{
+    const linear_problem *p = problem;
+    const uint32_t units = launch->ctx->caps.compute_units;
+    LLMK_TRY(llmk_linear_w8a8_quantise(launch, p, LINEAR_CODES_NV90));
+    for (size_t i = 0; i < p->weights->segment_count; i++) {
+        const llmk_segment *segment = &p->weights->segments[i];
+        const wgmma_tile *t = tile_for(launch, p, segment->rows);
+        const uint64_t tiles = (p->x.nrows + t->rows - 1) / t->rows *
+                               ((segment->rows + t->columns - 1) / t->columns);
+        const linear_recipe r = {.file = "linear/linear_w8a8_wgmma.cl",
+                                 .defines = "",
+                                 .kernel = t->kernel,
+                                 .rows = t->rows,
+                                 .columns = t->columns,
+                                 .local = {384, 1, 1},
+                                 .groups = tiles < units ? (uint32_t)tiles : units,
+                                 .has_codes = true};
+        LLMK_TRY(llmk_linear_run_segment(launch, p, &r, segment));
+    }
+    return LLMK_OK;
 }
 
 /* ---- Self-test ---- */
@@ -249,11 +327,13 @@ static llmk_status try_rows(llmk_trial *t, const linear_problem *like, const llm
 
 llmk_status llmk_linear_w8a8_self_test(llmk_trial *t, const linear_problem *like)
 {
-    static const uint64_t rows[] = {5, 40, 70};
+    /* The last for tiles of 128 x 256, 192 x 256 and 256 x 128. */
+    static const uint64_t rows[] = {5, 40, 70, 128, 190, 200};
+    const size_t count = t->variant->launch == llmk_linear_nv90_w8a8_launch ? 6 : 3;
     llmk_workspace *workspace = NULL;
-    LLMK_TRY(llmk_workspace_create(t->ctx, llmk_linear_w8a8_bytes(70, 200), &workspace));
+    LLMK_TRY(llmk_workspace_create(t->ctx, llmk_linear_w8a8_bytes(rows[count - 1], 200), &workspace));
     llmk_status status = LLMK_OK;
-    for (unsigned i = 0; status == LLMK_OK && i < LLMK_COUNT(rows); i++) {
+    for (unsigned i = 0; status == LLMK_OK && i < count; i++) {
         llmk_weights *weights = NULL;
         double *w = NULL;
         status = llmk_linear_trial_matrix(t, like->weights, 70, i & 1, false, &w, &weights);

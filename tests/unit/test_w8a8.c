@@ -12,6 +12,7 @@ static const char *const variants[] = {"linear:ref",
                                        "linear:emulated-nv-w8a8",
                                        "linear:emulated-nv-w8a8-wide",
                                        "linear:nv-w8a8",
+                                       "linear:nv90-w8a8",
                                        "linear:nv-w8a8-wide"};
 #define VARIANTS (sizeof variants / sizeof *variants)
 

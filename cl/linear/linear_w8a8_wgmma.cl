@@ -1,0 +1,413 @@
+// W8A8 on wgmma, for compute capability 9.0, from its sm_90a image only. y^T = W x^T: the weights are
+// the instruction's A, which it takes from registers: a lane's 16 bytes of a tile of s8/nv are its
+// operand, but for the codes' offset of 128. x is B, in local memory, its codes in the order of
+// w8a8_nv90_place. docs/matrix-units.md explains it.
+//
+// A work-group is three warpgroups. Two multiply; one warp of the third brings the codes of x and of
+// the weights, 128 of K at a time. Work-groups stay and take one tile of y after the other. A
+// kernel's number is the rows of x of its tile; a warpgroup has 64 rows of W, or 128 as a pair.
+#define NV90_BYTES
+#define W s8_nv
+
+#include "common/nv.clh"
+#include "common/nv90.clh"
+#include "common/nv90_bytes.clh"
+#include "linear/linear_groups.clh"
+#include "linear/linear_finish.clh"
+#include "linear/linear_w8a8.clh"
+
+#define UNROLL _Pragma("unroll")
+
+#define BLOCK  2048 // bytes of 16 rows of W in a stage
+#define STAGE_K 128
+
+// Of a tile of t rows of x and n of W: 128, or 256 for warpgroups that have a pair of products each.
+#define PAIR(n)      ((n) == 256)
+#define X_BYTES(t)   ((t)*STAGE_K)
+#define STAGE(t, n)  (X_BYTES(t) + (n) / 16 * BLOCK)
+#define STAGES(t, n) (STAGE(t, n) > (40 << 10) ? 4 : STAGE(t, n) > (28 << 10) ? 6 : 8)
+
+// A value of which ptxas does not know that it is the same in each tile: there are no registers for what
+// could be kept.
+static inline uint hidden(uint v)
+{
+    asm volatile("" : "+r"(v));
+    return v;
+}
+
+// ---- The tiles of y
+
+typedef struct {
+    uint row, column;
+} place_t;
+
+#define NO_TILE 0xffffffffu
+
+static inline uint tiles_of(const linear_t a, const uint t, const uint tile_n)
+{
+    return ((uint)a.m + t - 1) / t * ((hidden(a.n) + tile_n - 1) / tile_n);
+}
+
+// As tile_of() of linear_finish.clh: tiles that are computed at one time share x and W in the cache.
+#ifndef BANDS
+#define BANDS 8
+#endif
+static inline place_t place_of(const linear_t a, uint index, const uint t, const uint tile_n)
+{
+    const uint rows = ((uint)a.m + t - 1) / t, columns = (hidden(a.n) + tile_n - 1) / tile_n;
+    const uint first = index / (BANDS * columns) * BANDS;
+    const uint within = index % (BANDS * columns), height = min(rows - first, (uint)BANDS);
+    return (place_t){(first + within % height) * t, within / height * tile_n};
+}
+
+// ---- Stages
+
+typedef struct {
+    uint tiles, full, free; // addresses: of stage 0 and its barriers
+    uint slot, phase;       // of the stage that comes next
+} stages_t;
+
+LINEAR_INLINE stages_t next_stage(stages_t s, const uint stages)
+{
+    const bool last = s.slot + 1 == stages;
+    s.phase ^= last;
+    s.slot = last ? 0 : s.slot + 1;
+    return s;
+}
+
+// ---- The warp that copies
+
+// told: the tile of each stage, so that those who multiply need not keep what it takes to find it.
+LINEAR_INLINE void copy_tiles(const linear_t a, stages_t s, ulong map, local place_t *told,
+                              const uint t, const uint tile_n)
+{
+    const uint lane = (uint)get_local_id(0) % 32;
+    for (uint index = (uint)get_group_id(0); index < tiles_of(a, t, tile_n);
+         index += (uint)get_num_groups(0)) {
+        const place_t tile = place_of(a, index, t, tile_n);
+        const uint block = min(tile.column / 16 + lane, (a.n - 1) / 16);
+        global const uchar *w = a.data + block * a.pitch;
+        for (uint k = 0; k < a.k; k += STAGE_K) {
+            const uint to = s.tiles + s.slot * STAGE(t, tile_n), full = s.full + s.slot * 8;
+            // Beyond K are zeros in x; what is left there of other weights does not matter.
+            const uint bytes = k + 64 < a.k ? BLOCK : BLOCK / 2;
+            nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
+            if (lane == 0) {
+                told[s.slot] = tile;
+                nv90_barrier_expect(full, X_BYTES(t) + tile_n / 16 * bytes);
+                nv90_box_rows(to, map, k, tile.row, full);
+            }
+            if (lane < tile_n / 16)
+                nv90_bulk(to + X_BYTES(t) + lane * BLOCK, w, bytes, full);
+            w += BLOCK;
+            s = next_stage(s, STAGES(t, tile_n));
+        }
+    }
+    nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
+    if (lane == 0) {
+        told[s.slot].row = NO_TILE;
+        nv90_barrier_arrive(s.full + s.slot * 8);
+    }
+}
+
+// ---- The warpgroups that multiply
+
+// A step is 32 of K for a pair, else 64: two tiles of the layout.
+LINEAR_INLINE void load_step(uint *set, const stages_t *s, const uint i, uint codes_at,
+                             const uint t, const uint tile_n)
+{
+    const uint from = s->tiles + s->slot * STAGE(t, tile_n) + codes_at + (PAIR(tile_n) ? i * 512 : i * 1024);
+    UNROLL
+    for (uint j = 0; j < 2; j++) {
+        const uint4 v = nv90_get(from + j * (PAIR(tile_n) ? BLOCK : 512)) ^ 0x80808080u;
+        set[4 * j] = v.x;
+        set[4 * j + 1] = v.z;
+        set[4 * j + 2] = v.y;
+        set[4 * j + 3] = v.w;
+    }
+}
+
+LINEAR_INLINE void multiply(int *sums, const uint *set, const stages_t *s, const uint i, uint keep,
+                            const uint t, const uint tile_n)
+{
+    const ulong b = nv90_descriptor(s->tiles + s->slot * STAGE(t, tile_n)) + i * (PAIR(tile_n) ? 2 : 4);
+    if (PAIR(tile_n) && t == 192)
+        nv90_bytes_pair_192(sums, set, b, keep);
+    else if (PAIR(tile_n) && t == 160)
+        nv90_bytes_pair_160(sums, set, b, keep);
+    else if (PAIR(tile_n))
+        nv90_bytes_pair_128(sums, set, b, keep);
+    else if (t == 256)
+        nv90_bytes_deep_256(sums, set, b, keep);
+    else if (t == 192)
+        nv90_bytes_deep_192(sums, set, b, keep);
+    else if (t == 128)
+        nv90_bytes_deep_128(sums, set, b, keep);
+    else if (t == 64)
+        nv90_bytes_deep_64(sums, set, b, keep);
+    else
+        nv90_bytes_deep_32(sums, set, b, keep);
+}
+LINEAR_INLINE void end(int *sums, const uint t, const uint tile_n)
+{
+    if (PAIR(tile_n) && t == 192)
+        nv90_bytes_end_pair_192(sums);
+    else if (PAIR(tile_n) && t == 160)
+        nv90_bytes_end_pair_160(sums);
+    else if (PAIR(tile_n))
+        nv90_bytes_end_pair_128(sums);
+    else if (t == 256)
+        nv90_bytes_end_deep_256(sums);
+    else if (t == 192)
+        nv90_bytes_end_deep_192(sums);
+    else if (t == 128)
+        nv90_bytes_end_deep_128(sums);
+    else if (t == 64)
+        nv90_bytes_end_deep_64(sums);
+    else
+        nv90_bytes_end_deep_32(sums);
+}
+static inline void free_stage(const stages_t *s)
+{
+    if (get_local_id(0) % 32 == 0)
+        nv90_barrier_arrive(s->free + s->slot * 8);
+}
+
+// All of K, from a stage that is there. The weights of a step are read while the one before it runs.
+// Returns the last stage, which is not free yet.
+LINEAR_INLINE stages_t sum_tile(uint k_end, stages_t s, uint codes_at, int *sums, const uint t,
+                                const uint tile_n)
+{
+    const uint steps = PAIR(tile_n) ? 4 : 2;
+    stages_t before = s;
+    uint set[16];
+    UNROLL
+    for (uint i = 8; i < 16; i++)
+        set[i] = 0;
+    load_step(set, &s, 0, codes_at, t, tile_n);
+    for (uint k = 0; k < k_end; k += STAGE_K) {
+        stages_t after = s;
+        UNROLL
+        for (uint i = 0; i < steps; i++) {
+            multiply(sums, set + i % 2 * 8, &s, i, i > 0 || k > 0, t, tile_n);
+            nv90_bytes_held(set + (i + 1) % 2 * 8);
+            if (i == 0 && k > 0)
+                free_stage(&before);
+            if (i + 1 < steps) {
+                load_step(set + (i + 1) % 2 * 8, &s, i + 1, codes_at, t, tile_n);
+            } else {
+                // The next stage; at the end, this one again.
+                if (k + STAGE_K < k_end) {
+                    after = next_stage(s, STAGES(t, tile_n));
+                    nv90_barrier_wait(after.full + after.slot * 8, after.phase);
+                }
+                load_step(set, &after, 0, codes_at, t, tile_n);
+            }
+        }
+        before = s;
+        s = after;
+    }
+    end(sums, t, tile_n);
+    return s;
+}
+
+// ---- The end of a tile
+//
+// Of 16 rows of x a warp has 16 columns of y, the rows of a block of W, or 32. They pass through the
+// warp's own weights of the last stage.
+
+typedef struct {
+    local uchar *patch; // a block of bytes for each of the warp's blocks
+    uint block;         // the first
+    place_t tile;
+} end_t;
+
+LINEAR_INLINE float2 block_scales(const linear_t a, uint block, uint lane)
+{
+    return group_scales(a, load_group(a, min(block, (a.n - 1) / 16), 0, lane / 4));
+}
+
+// Sum i of eight that a lane has of 16 rows of x is of row end_row(i, lane), and of W's row g where i / 2
+// is even, else g + 8.
+LINEAR_INLINE uint end_row(uint i, uint lane) { return i / 4 * 8 + lane % 4 * 2 + i % 2; }
+
+// Any y, bias and residual: 16 rows at a time, from one place of code for all sums.
+#define PATCH_PITCH 20 // floats
+
+LINEAR_INLINE void store_any_rows(const linear_t a, const int *sums, end_t e,
+                                  global const float *x_scale, const uint t, const uint tile_n)
+{
+    const uint parts = t / 16;
+    local float *patch = (local float *)e.patch;
+    _Pragma("unroll 1")
+    for (uint pass = 0; pass < (PAIR(tile_n) ? 2 : 1) * parts; pass++) {
+        const uint lane = hidden((uint)get_local_id(0)) % 32, c = lane % 2 * 8;
+        const uint block = e.block + pass / parts;
+        const float2 scale = block_scales(a, block, lane);
+        ulong row = e.tile.row + pass % parts * 16;
+        int v[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+        UNROLL
+        for (uint p = 0; p < (PAIR(tile_n) ? 2 : 1) * parts; p++) {
+            if (p == pass) {
+                UNROLL
+                for (uint i = 0; i < 8; i++)
+                    v[i] = sums[8 * p + i];
+            }
+        }
+        UNROLL
+        for (uint i = 0; i < 8; i++)
+            patch[end_row(i, lane) * PATCH_PITCH + lane / 4 + i / 2 % 2 * 8] =
+                w8a8_value(v[i], x_scale[min(row + end_row(i, lane), a.m - 1)],
+                           i / 2 % 2 ? scale.y : scale.x);
+        nv90_warp_sync();
+        row += lane / 2;
+        if (row < a.m && block * 16 + c < a.n)
+            finish8(a, row, block * 16 + c, patch + lane / 2 * PATCH_PITCH + c);
+        nv90_warp_sync();
+    }
+}
+
+// Halves alone, in rows of whole vectors: 64 rows at a time. Chunks of 16 bytes change places within
+// their row, so that those of eight rows lie in different banks.
+LINEAR_INLINE bool is_plain(const linear_t a)
+{
+    return a.y_type != DT_F32 && !a.bias && !a.residual && a.y_rows.n1 * a.y_rows.n2 <= 1 &&
+           a.n % 8 == 0 && a.y_rows.s0 % 8 == 0 &&
+           is_vector(a.y, a.y_type, a.y_rows.offset + a.first, a.y_rows.inner);
+}
+LINEAR_INLINE uint chunk_at(uint row, uint chunk, const uint tile_n)
+{
+    return PAIR(tile_n) ? row * 64 + (chunk ^ row / 2 % 4) * 16 : row * 32 + (chunk ^ row / 4 % 2) * 16;
+}
+
+LINEAR_INLINE void store_plain_rows(const linear_t a, const int *sums, end_t e,
+                                    global const float *x_scale, const uint t, const uint tile_n)
+{
+    const uint lane = hidden((uint)get_local_id(0)) % 32, chunks = PAIR(tile_n) ? 4 : 2;
+    const uint patch = (uint)(size_t)e.patch, last = (uint)a.m - 1;
+    const uint put_row = lane / 16 * 8 + lane % 8, put_chunk = lane / 8 % 2;
+    const uint get_row = lane / chunks, chunk = lane % chunks;
+    const uint column = e.block * 16 + chunk * 8;
+    float2 scale[2];
+    scale[0] = block_scales(a, e.block, lane);
+    scale[1] = PAIR(tile_n) ? block_scales(a, e.block + 1, lane) : scale[0];
+    global ushort *y = (global ushort *)a.y + a.y_rows.offset + a.first + column +
+                       (ulong)(e.tile.row + get_row) * a.y_rows.s0;
+    UNROLL
+    for (uint from = 0; from < t; from += 64) {
+        if (e.tile.row + from < a.m) {
+            UNROLL
+            for (uint p = from / 16; p < min(from + 64, t) / 16; p++) {
+                float x[4];
+                UNROLL
+                for (uint i = 0; i < 4; i++)
+                    x[i] = x_scale[min(e.tile.row + p * 16 + end_row(i / 2 * 4 + i % 2, lane), last)];
+                UNROLL
+                for (uint b = 0; b < (PAIR(tile_n) ? 2 : 1); b++) {
+                    uint v[4];
+                    UNROLL
+                    for (uint i = 0; i < 4; i++) {
+                        const int *two = sums + b * (t / 2) + p * 8 + 2 * i;
+                        const float w = i % 2 ? scale[b].y : scale[b].x;
+                        const float low = w8a8_value(two[0], x[i / 2 * 2], w);
+                        const float high = w8a8_value(two[1], x[i / 2 * 2 + 1], w);
+                        v[i] = a.y_type == DT_F16 ? nv_float2_to_f16x2(low, high)
+                                                  : nv_float2_to_bf16x2(low, high);
+                    }
+                    nv90_put_transposed(
+                        patch + chunk_at(p % 4 * 16 + put_row, 2 * b + put_chunk, tile_n), v);
+                }
+            }
+            nv90_warp_sync();
+            UNROLL
+            for (uint r = 0; r < min(t - from, 64u); r += 32 / chunks) {
+                if (e.tile.row + from + r + get_row < a.m && column < a.n)
+                    *(global uint4 *)y = nv90_get(patch + chunk_at(r + get_row, chunk, tile_n));
+                y += 32 / chunks * a.y_rows.s0;
+            }
+            nv90_warp_sync();
+        }
+    }
+}
+
+LINEAR_INLINE void store_tile(const linear_t a, const int *sums, end_t e,
+                              global const float *x_scale, const uint t, const uint tile_n)
+{
+    nv90_warp_sync(); // the weights have been read
+    if (is_plain(a))
+        store_plain_rows(a, sums, e, x_scale, t, tile_n);
+    else
+        store_any_rows(a, sums, e, x_scale, t, tile_n);
+    nv90_proxy_fence();
+    nv90_warp_sync();
+}
+
+LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, local uchar *tiles,
+                                  local const place_t *told, global uchar *codes,
+                                  uint code_pitch, const uint t, const uint tile_n)
+{
+    const uint item = (uint)get_local_id(0), blocks = PAIR(tile_n) ? 2 : 1; // of a warp
+    const uint codes_at = X_BYTES(t) + item / 32 * (blocks * BLOCK) + item % 32 * 16;
+    for (;;) {
+        nv90_barrier_wait(s.full + s.slot * 8, s.phase);
+        if (told[s.slot].row == NO_TILE)
+            break;
+        int sums[192];
+        UNROLL
+        for (uint i = 0; i < (PAIR(tile_n) ? t : t / 2); i++)
+            sums[i] = 0;
+        s = sum_tile(a.k, s, codes_at, sums, t, tile_n);
+        const uint first = hidden(item) / 32 * blocks;
+        const place_t tile = told[s.slot];
+        const end_t e = {tiles + s.slot * STAGE(t, tile_n) + X_BYTES(t) + first * BLOCK,
+                         tile.column / 16 + first, tile};
+        store_tile(a, sums, e, scales_of_x(codes, hidden(code_pitch), a.m), t, tile_n);
+        free_stage(&s);
+        s = next_stage(s, STAGES(t, tile_n));
+    }
+}
+
+#define W8A8(t, n_, up, down)                                                                      \
+    kernel __attribute__((reqd_work_group_size(384, 1, 1))) RESIDENT(1) void     \
+        linear_w8a8_wgmma_##t##x##n_(LINEAR_PARAMETERS, W8A8_PARAMETERS)                           \
+    {                                                                                              \
+        local uchar tiles[STAGES(t, n_) * STAGE(t, n_)] __attribute__((aligned(1024)));            \
+        local uchar map[NV90_MAP_BYTES] __attribute__((aligned(128)));                             \
+        local ulong barriers[2 * STAGES(t, n_)];                                                   \
+        local place_t told[STAGES(t, n_)];                                                         \
+        local uint slot;                                                                           \
+        const linear_t a = LINEAR_ARGUMENTS;                                                       \
+        const uint item = (uint)get_local_id(0), full = (uint)(size_t)barriers;                    \
+        const stages_t s = {(uint)(size_t)tiles, full, full + STAGES(t, n_) * 8, 0, 0};            \
+        if (item < STAGES(t, n_)) {                                                                \
+            nv90_barrier_init(s.full + item * 8, 1);                                               \
+            nv90_barrier_init(s.free + item * 8, 8); /* warps that multiply */                     \
+        }                                                                                          \
+        if (item == 256) {                                                                      \
+            slot = nv90_take_slot();                                                               \
+            nv90_map_rows((uint)(size_t)map, codes, code_pitch, (uint)m, code_pitch, t);           \
+        }                                                                                          \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                              \
+        if (item < 256) {                                                                       \
+            nv90_registers_up(up);                                                                 \
+            multiply_tiles(a, s, tiles, told, codes, code_pitch, t, n_);                           \
+        } else {                                                                                   \
+            nv90_registers_down(down);                                                             \
+            if (item < 256 + 32) {                                                              \
+                const ulong published = nv90_map_of(slot, 0);                                      \
+                nv90_map_publish(published, (uint)(size_t)map);                                    \
+                copy_tiles(a, s, published, told, t, n_);                                          \
+            }                                                                                      \
+        }                                                                                          \
+        /* All boxes have arrived. */                                                              \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                              \
+        if (item == 256)                                                                        \
+            nv90_give_slot(slot);                                                                  \
+    }
+
+W8A8(32, 128, 216, 72)
+W8A8(64, 128, 216, 72)
+W8A8(128, 128, 216, 72)
+W8A8(256, 128, 216, 72)
+W8A8(128, 256, 240, 24)
+W8A8(192, 256, 240, 24)
