@@ -234,9 +234,11 @@ LINEAR_INLINE uint end_row(uint i, uint lane) { return i / 4 * 8 + lane % 4 * 2 
 // Any y, bias and residual: 16 rows at a time, from one place of code for all sums.
 #define PATCH_PITCH 20 // floats
 
-LINEAR_INLINE void store_any_rows(const linear_t a, const int *sums, end_t e,
+LINEAR_INLINE void store_any_rows(linear_t a, const int *sums, end_t e,
                                   global const float *x_scale, const uint t, const uint tile_n)
 {
+    if (PAIR(tile_n)) // no registers for divisions: the host gives these tiles only such rows
+        a.y_rows.n1 = a.y_rows.n2 = a.residual_rows.n1 = a.residual_rows.n2 = 1;
     const uint parts = t / 16;
     local float *patch = (local float *)e.patch;
     _Pragma("unroll 1")

@@ -557,6 +557,9 @@ static bool config_fits(const llmk_context *ctx, const void *problem, const llmk
         return llmk_no(why, "for rows of x of whole steps, and scales of two bytes for them");
     if (strcmp(c->variant, "nv90-packed") == 0 && c->value[0] == 256 && (u4 || w->groups > 1))
         return llmk_no(why, "tiles of 256 rows are for weights of 8 bits in one group a row");
+    if (strcmp(c->variant, "nv90-w8a8") == 0 && c->value[1] == 256 &&
+        !llmk_linear_w8a8_may_pair(problem))
+        return llmk_no(why, "tiles of 256 columns are for rows of y and residual of one stride");
     return true;
 }
 

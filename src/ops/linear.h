@@ -137,6 +137,7 @@ llmk_status llmk_linear_w8a8_quantise(llmk_launch *launch, const linear_problem 
 /* That the weights are such as LLMK_LINEAR_W8A8 takes; the workspace it needs. */
 void llmk_linear_w8a8_check(llmk_checker *c, const llmk_weights *w);
 uint64_t llmk_linear_w8a8_bytes(uint64_t m, uint64_t k);
+bool llmk_linear_w8a8_may_pair(const linear_problem *p); /* on wgmma */
 /* The arguments in the order of W8A8_PARAMETERS. */
 void llmk_linear_w8a8_arguments(llmk_kernel *k, const linear_problem *p);
 

@@ -236,6 +236,12 @@ bool llmk_linear_nv90_w8a8_supports(llmk_context *ctx, const void *problem, llmk
     return llmk_linear_has_wgmma(ctx, why);
 }
 
+/* Tiles of 256 columns have no registers for rows of more than one stride. */
+bool llmk_linear_w8a8_may_pair(const linear_problem *p)
+{
+    return p->y.simple && (!p->residual.present || p->residual.simple);
+}
+
 /* The tile as asked, or that which is estimated to end first. */
 static const wgmma_tile *tile_for(const llmk_launch *launch, const linear_problem *p, uint64_t n)
 {
@@ -252,6 +258,8 @@ static const wgmma_tile *tile_for(const llmk_launch *launch, const linear_proble
     for (size_t i = 0; i < LLMK_COUNT(tiles); i++) {
         const wgmma_tile *t = &tiles[i];
         const llmk_config *c = launch->config;
+        if (t->columns == 256 && !llmk_linear_w8a8_may_pair(p))
+            continue;
         if ((c && c->value[0] == t->rows && c->value[1] == t->columns) ||
             (launch->ctx->is_trial && m <= t->trial))
             return t;
