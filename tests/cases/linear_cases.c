@@ -371,6 +371,8 @@ static const case_entry entries[] = {
     {"m=70000 n=3 k=70 w=f32 y=f32 bias=f32", CASE_FULL},
     {"m=2048 n=11008 k=4096 w=w8a8", CASE_FULL},
     {"m=70000 n=3 k=70 w=w8a8 y=f32", CASE_FULL},
+    {"m=301 n=1100 k=2200 w=w8a8 bias=f32 residual=f16", CASE_FULL},
+    {"m=200 n=536 k=2112 w=w8a8 y=bf16", CASE_FULL},
 };
 
 /* A tensor [m, columns] or [batch, m / batch, columns], with `gap` elements between rows and as

@@ -16,6 +16,7 @@ static const setting settings[] = {
     {"linear n=70 k=519 w=w8a8 y=f32", NULL, 130},
     {"linear n=70 k=519 w=w8a8 y=f32 layout=nv", "linear:emulated-nv-w8a8", 130},
     {"linear n=70 k=519 w=w8a8 y=f32 layout=nv", "linear:emulated-nv-w8a8-wide", 17},
+    {"linear n=300 k=1100 w=w8a8 y=f32", "linear:nv90-w8a8", 130},
     {"gated_linear n=70 k=519 y=f32 invariant", NULL, 65},
     {"gated_linear n=70 k=519 y=f32 invariant bare", NULL, 65},
     {"gated_linear n=33 k=256 w=w4 group=64 layout=packed y=f32 invariant", NULL, 65},
