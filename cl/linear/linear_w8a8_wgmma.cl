@@ -25,7 +25,7 @@
 #define PAIR(n)      ((n) == 256)
 #define X_BYTES(t)   ((t)*STAGE_K)
 #define STAGE(t, n)  (X_BYTES(t) + (n) / 16 * BLOCK)
-#define STAGES(t, n) (STAGE(t, n) > (40 << 10) ? 4 : STAGE(t, n) > (28 << 10) ? 6 : 8)
+#define STAGES(t, n) ((224 << 10) / STAGE(t, n))
 
 // A value of which ptxas does not know that it is the same in each tile: there are no registers for what
 // could be kept.
@@ -43,21 +43,21 @@ typedef struct {
 
 #define NO_TILE 0xffffffffu
 
-static inline uint tiles_of(const linear_t a, const uint t, const uint tile_n)
+static inline uint tiles_of(const linear_t a, const uint t, uint width)
 {
-    return ((uint)a.m + t - 1) / t * ((hidden(a.n) + tile_n - 1) / tile_n);
+    return ((uint)a.m + t - 1) / t * ((hidden(a.n) + width - 1) / width);
 }
 
 // As tile_of() of linear_finish.clh: tiles that are computed at one time share x and W in the cache.
 #ifndef BANDS
 #define BANDS 8
 #endif
-static inline place_t place_of(const linear_t a, uint index, const uint t, const uint tile_n)
+static inline place_t place_of(const linear_t a, uint index, const uint t, uint width)
 {
-    const uint rows = ((uint)a.m + t - 1) / t, columns = (hidden(a.n) + tile_n - 1) / tile_n;
+    const uint rows = ((uint)a.m + t - 1) / t, columns = (hidden(a.n) + width - 1) / width;
     const uint first = index / (BANDS * columns) * BANDS;
     const uint within = index % (BANDS * columns), height = min(rows - first, (uint)BANDS);
-    return (place_t){(first + within % height) * t, within / height * tile_n};
+    return (place_t){(first + within % height) * t, within / height * width};
 }
 
 // ---- Stages
@@ -79,12 +79,12 @@ LINEAR_INLINE stages_t next_stage(stages_t s, const uint stages)
 
 // told: the tile of each stage, so that those who multiply need not keep what it takes to find it.
 LINEAR_INLINE void copy_tiles(const linear_t a, stages_t s, ulong map, local place_t *told,
-                              const uint t, const uint tile_n)
+                              uint width, const uint t, const uint tile_n)
 {
     const uint lane = (uint)get_local_id(0) % 32;
-    for (uint index = (uint)get_group_id(0); index < tiles_of(a, t, tile_n);
+    for (uint index = (uint)get_group_id(0); index < tiles_of(a, t, width);
          index += (uint)get_num_groups(0)) {
-        const place_t tile = place_of(a, index, t, tile_n);
+        const place_t tile = place_of(a, index, t, width);
         const uint block = min(tile.column / 16 + lane, (a.n - 1) / 16);
         global const uchar *w = a.data + block * a.pitch;
         for (uint k = 0; k < a.k; k += STAGE_K) {
@@ -94,10 +94,10 @@ LINEAR_INLINE void copy_tiles(const linear_t a, stages_t s, ulong map, local pla
             nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
             if (lane == 0) {
                 told[s.slot] = tile;
-                nv90_barrier_expect(full, X_BYTES(t) + tile_n / 16 * bytes);
+                nv90_barrier_expect(full, X_BYTES(t) + width / 16 * bytes);
                 nv90_box_rows(to, map, k, tile.row, full);
             }
-            if (lane < tile_n / 16)
+            if (lane < width / 16)
                 nv90_bulk(to + X_BYTES(t) + lane * BLOCK, w, bytes, full);
             w += BLOCK;
             s = next_stage(s, STAGES(t, tile_n));
@@ -135,18 +135,16 @@ LINEAR_INLINE void multiply(int *sums, const uint *set, const stages_t *s, const
         nv90_bytes_pair_192(sums, set, b, keep);
     else if (PAIR(tile_n) && t == 160)
         nv90_bytes_pair_160(sums, set, b, keep);
-    else if (PAIR(tile_n))
+    else if (PAIR(tile_n) && t == 128)
         nv90_bytes_pair_128(sums, set, b, keep);
+    else if (PAIR(tile_n) && t == 64)
+        nv90_bytes_pair_64(sums, set, b, keep);
+    else if (PAIR(tile_n))
+        nv90_bytes_pair_32(sums, set, b, keep);
     else if (t == 256)
         nv90_bytes_deep_256(sums, set, b, keep);
-    else if (t == 192)
-        nv90_bytes_deep_192(sums, set, b, keep);
-    else if (t == 128)
-        nv90_bytes_deep_128(sums, set, b, keep);
-    else if (t == 64)
-        nv90_bytes_deep_64(sums, set, b, keep);
     else
-        nv90_bytes_deep_32(sums, set, b, keep);
+        nv90_bytes_deep_128(sums, set, b, keep);
 }
 LINEAR_INLINE void end(int *sums, const uint t, const uint tile_n)
 {
@@ -154,18 +152,16 @@ LINEAR_INLINE void end(int *sums, const uint t, const uint tile_n)
         nv90_bytes_end_pair_192(sums);
     else if (PAIR(tile_n) && t == 160)
         nv90_bytes_end_pair_160(sums);
-    else if (PAIR(tile_n))
+    else if (PAIR(tile_n) && t == 128)
         nv90_bytes_end_pair_128(sums);
+    else if (PAIR(tile_n) && t == 64)
+        nv90_bytes_end_pair_64(sums);
+    else if (PAIR(tile_n))
+        nv90_bytes_end_pair_32(sums);
     else if (t == 256)
         nv90_bytes_end_deep_256(sums);
-    else if (t == 192)
-        nv90_bytes_end_deep_192(sums);
-    else if (t == 128)
-        nv90_bytes_end_deep_128(sums);
-    else if (t == 64)
-        nv90_bytes_end_deep_64(sums);
     else
-        nv90_bytes_end_deep_32(sums);
+        nv90_bytes_end_deep_128(sums);
 }
 static inline void free_stage(const stages_t *s)
 {
@@ -346,7 +342,7 @@ LINEAR_INLINE void store_tile(const linear_t a, const int *sums, end_t e,
 
 LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, local uchar *tiles,
                                   local const place_t *told, global uchar *codes,
-                                  uint code_pitch, const uint t, const uint tile_n)
+                                  uint code_pitch, uint width, const uint t, const uint tile_n)
 {
     const uint item = (uint)get_local_id(0), blocks = PAIR(tile_n) ? 2 : 1; // of a warp
     const uint codes_at = X_BYTES(t) + item / 32 * (blocks * BLOCK) + item % 32 * 16;
@@ -363,7 +359,8 @@ LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, local uchar *til
         const place_t tile = told[s.slot];
         const end_t e = {tiles + s.slot * STAGE(t, tile_n) + X_BYTES(t) + first * BLOCK,
                          tile.column / 16 + first, tile};
-        store_tile(a, sums, e, scales_of_x(codes, hidden(code_pitch), a.m), t, tile_n);
+        if (first * 16 < width) // else the warp has none of a narrower tile
+            store_tile(a, sums, e, scales_of_x(codes, hidden(code_pitch), a.m), t, tile_n);
         free_stage(&s);
         s = next_stage(s, STAGES(t, tile_n));
     }
@@ -371,7 +368,7 @@ LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, local uchar *til
 
 #define W8A8(t, n_, up, down)                                                                      \
     kernel __attribute__((reqd_work_group_size(384, 1, 1))) RESIDENT(1) void     \
-        linear_w8a8_wgmma_##t##x##n_(LINEAR_PARAMETERS, W8A8_PARAMETERS)                           \
+        linear_w8a8_wgmma_##t##x##n_(LINEAR_PARAMETERS, W8A8_PARAMETERS, const uint columns)       \
     {                                                                                              \
         local uchar tiles[STAGES(t, n_) * STAGE(t, n_)] __attribute__((aligned(1024)));            \
         local uchar map[NV90_MAP_BYTES] __attribute__((aligned(128)));                             \
@@ -380,6 +377,7 @@ LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, local uchar *til
         local uint slot;                                                                           \
         const linear_t a = LINEAR_ARGUMENTS;                                                       \
         const uint item = (uint)get_local_id(0), full = (uint)(size_t)barriers;                    \
+        const uint width = t > 128 ? n_ : columns;                                                 \
         const stages_t s = {(uint)(size_t)tiles, full, full + STAGES(t, n_) * 8, 0, 0};            \
         if (item < STAGES(t, n_)) {                                                                \
             nv90_barrier_init(s.full + item * 8, 1);                                               \
@@ -392,13 +390,13 @@ LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, local uchar *til
         barrier(CLK_LOCAL_MEM_FENCE);                                                              \
         if (item < 256) {                                                                       \
             nv90_registers_up(up);                                                                 \
-            multiply_tiles(a, s, tiles, told, codes, code_pitch, t, n_);                           \
+            multiply_tiles(a, s, tiles, told, codes, code_pitch, width, t, n_);                    \
         } else {                                                                                   \
             nv90_registers_down(down);                                                             \
             if (item < 256 + 32) {                                                              \
                 const ulong published = nv90_map_of(slot, 0);                                      \
                 nv90_map_publish(published, (uint)(size_t)map);                                    \
-                copy_tiles(a, s, published, told, t, n_);                                          \
+                copy_tiles(a, s, published, told, width, t, n_);                                   \
             }                                                                                      \
         }                                                                                          \
         /* All boxes have arrived. */                                                              \
@@ -407,9 +405,9 @@ LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, local uchar *til
             nv90_give_slot(slot);                                                                  \
     }
 
-W8A8(32, 128, 216, 72)
-W8A8(64, 128, 216, 72)
 W8A8(128, 128, 216, 72)
 W8A8(256, 128, 216, 72)
+W8A8(32, 256, 216, 72)
+W8A8(64, 256, 216, 72)
 W8A8(128, 256, 240, 24)
 W8A8(192, 256, 240, 24)

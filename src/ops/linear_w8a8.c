@@ -216,9 +216,16 @@ llmk_status llmk_linear_emulated_nv_w8a8_launch(llmk_launch *launch, const void 
 typedef struct wgmma_tile {
     const char *kernel;
     uint32_t rows, columns;
-    uint32_t time;  /* of a tile, in 128ths of one of 128 x 128 */
+    uint32_t time;  /* of 128 of K, in nanoseconds on an H200 */
     uint32_t trial; /* the most rows of x in trials, whose problems are small */
 } wgmma_tile;
+
+/* How a segment is computed. Tiles of up to 128 rows may be narrower than the kernel's. */
+typedef struct wgmma_plan {
+    const wgmma_tile *tile;
+    uint32_t width;
+    uint64_t tiles, time;
+} wgmma_plan;
 
 #define MAX_TILES ((uint64_t)1 << 28)
 
@@ -242,33 +249,42 @@ bool llmk_linear_w8a8_may_pair(const linear_problem *p)
     return p->y.simple && (!p->residual.present || p->residual.simple);
 }
 
-/* The tile as asked, or that which is estimated to end first. */
-static const wgmma_tile *tile_for(const llmk_launch *launch, const linear_problem *p, uint64_t n)
+/* So many columns that the tiles fill as few rounds of the device. Where x is few rows, the time is
+ * that of reading W: four nanoseconds a row of 128 codes. */
+static wgmma_plan plan_tile(const wgmma_tile *t, uint64_t m, uint64_t n, uint32_t units)
 {
-    static const wgmma_tile tiles[] = {{"linear_w8a8_wgmma_32x128", 32, 128, 100, 32},
-                                       {"linear_w8a8_wgmma_64x128", 64, 128, 104, 64},
-                                       {"linear_w8a8_wgmma_128x128", 128, 128, 128, 100},
-                                       {"linear_w8a8_wgmma_128x256", 128, 256, 200, 128},
-                                       {"linear_w8a8_wgmma_192x256", 192, 256, 290, 192},
-                                       {"linear_w8a8_wgmma_256x128", 256, 128, 200, UINT32_MAX}};
+    const uint64_t rows = (m + t->rows - 1) / t->rows;
+    uint64_t width = t->columns, rounds = (rows * ((n + width - 1) / width) + units - 1) / units;
+    const uint64_t columns = rounds * units / rows; /* of tiles, at most */
+    if (t->rows <= 128)
+        width = ((n + columns - 1) / columns + 31) / 32 * 32;
+    const uint64_t memory = 4 * width / rows;
+    return (wgmma_plan){t, (uint32_t)width, rows * ((n + width - 1) / width),
+                        rounds * (memory > t->time ? memory : t->time)};
+}
+
+/* The tile as asked, or that which is estimated to end first. */
+static wgmma_plan plan_for(const llmk_launch *launch, const linear_problem *p, uint64_t n)
+{
+    static const wgmma_tile tiles[] = {{"linear_w8a8_wgmma_32x256", 32, 256, 300, 32},
+                                       {"linear_w8a8_wgmma_64x256", 64, 256, 400, 64},
+                                       {"linear_w8a8_wgmma_128x128", 128, 128, 450, 100},
+                                       {"linear_w8a8_wgmma_128x256", 128, 256, 760, 128},
+                                       {"linear_w8a8_wgmma_192x256", 192, 256, 1060, 192},
+                                       {"linear_w8a8_wgmma_256x128", 256, 128, 760, UINT32_MAX}};
     const uint64_t m = p->x.nrows;
-    const uint32_t units = launch->ctx->caps.compute_units;
-    const wgmma_tile *best = tiles;
-    uint64_t least = UINT64_MAX;
+    const llmk_config *c = launch->config;
+    wgmma_plan best = {.time = UINT64_MAX};
     for (size_t i = 0; i < LLMK_COUNT(tiles); i++) {
         const wgmma_tile *t = &tiles[i];
-        const llmk_config *c = launch->config;
         if (t->columns == 256 && !llmk_linear_w8a8_may_pair(p))
             continue;
+        const wgmma_plan plan = plan_tile(t, m, n, launch->ctx->caps.compute_units);
         if ((c && c->value[0] == t->rows && c->value[1] == t->columns) ||
             (launch->ctx->is_trial && m <= t->trial))
-            return t;
-        const uint64_t count = (m + t->rows - 1) / t->rows * ((n + t->columns - 1) / t->columns);
-        const uint64_t time = (count + units - 1) / units * t->time;
-        if (time < least) {
-            least = time;
-            best = t;
-        }
+            return plan;
+        if (plan.time < best.time)
+            best = plan;
     }
     return best;
 }
@@ -280,17 +296,17 @@ llmk_status llmk_linear_nv90_w8a8_launch(llmk_launch *launch, const void *proble
     LLMK_TRY(llmk_linear_w8a8_quantise(launch, p, LINEAR_CODES_NV90));
     for (size_t i = 0; i < p->weights->segment_count; i++) {
         const llmk_segment *segment = &p->weights->segments[i];
-        const wgmma_tile *t = tile_for(launch, p, segment->rows);
-        const uint64_t tiles = (p->x.nrows + t->rows - 1) / t->rows *
-                               ((segment->rows + t->columns - 1) / t->columns);
+        const wgmma_plan plan = plan_for(launch, p, segment->rows);
         const linear_recipe r = {.file = "linear/linear_w8a8_wgmma.cl",
                                  .defines = "",
-                                 .kernel = t->kernel,
-                                 .rows = t->rows,
-                                 .columns = t->columns,
+                                 .kernel = plan.tile->kernel,
+                                 .rows = plan.tile->rows,
+                                 .columns = plan.width,
                                  .local = {384, 1, 1},
-                                 .groups = tiles < units ? (uint32_t)tiles : units,
-                                 .has_codes = true};
+                                 .groups = plan.tiles < units ? (uint32_t)plan.tiles : units,
+                                 .has_codes = true,
+                                 .has_last = true,
+                                 .last = plan.width};
         LLMK_TRY(llmk_linear_run_segment(launch, p, &r, segment));
     }
     return LLMK_OK;
