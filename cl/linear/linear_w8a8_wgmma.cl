@@ -16,6 +16,9 @@
 #include "linear/linear_finish.clh"
 #include "linear/linear_w8a8.clh"
 
+#define SPLIT_SUM int
+#include "linear/linear_split.clh"
+
 #define UNROLL _Pragma("unroll")
 
 #define BLOCK  2048 // bytes of 16 rows of W in a stage
@@ -77,23 +80,27 @@ LINEAR_INLINE stages_t next_stage(stages_t s, const uint stages)
 
 // ---- The warp that copies
 
-// told: the tile of each stage, so that those who multiply need not keep what it takes to find it.
-LINEAR_INLINE void copy_tiles(const linear_t a, stages_t s, ulong map, local place_t *told,
-                              uint width, const uint t, const uint tile_n)
+// Of each stage, so that those who multiply need not keep what it takes to find it.
+typedef struct {
+    uint stages; // of the piece of a tile that it belongs to; 0: the end
+    uint tile, row, column;
+} told_t;
+
+LINEAR_INLINE void copy_tiles(const linear_t a, stages_t s, const share_t share, ulong map,
+                              local told_t *told, uint width, const uint t, const uint tile_n)
 {
     const uint lane = (uint)get_local_id(0) % 32;
-    for (uint index = (uint)get_group_id(0); index < tiles_of(a, t, width);
-         index += (uint)get_num_groups(0)) {
-        const place_t tile = place_of(a, index, t, width);
+    for (piece_t p = piece_first(share); piece_is_there(share, p); p = piece_next(share, p)) {
+        const place_t tile = place_of(a, p.tile, t, width);
         const uint block = min(tile.column / 16 + lane, (a.n - 1) / 16);
-        global const uchar *w = a.data + block * a.pitch;
-        for (uint k = 0; k < a.k; k += STAGE_K) {
+        global const uchar *w = a.data + block * a.pitch + p.begin * (ulong)BLOCK;
+        for (uint k = p.begin * STAGE_K; k < p.end * STAGE_K; k += STAGE_K) {
             const uint to = s.tiles + s.slot * STAGE(t, tile_n), full = s.full + s.slot * 8;
             // Beyond K are zeros in x; what is left there of other weights does not matter.
             const uint bytes = k + 64 < a.k ? BLOCK : BLOCK / 2;
             nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
             if (lane == 0) {
-                told[s.slot] = tile;
+                told[s.slot] = (told_t){p.end - p.begin, p.tile, tile.row, tile.column};
                 nv90_barrier_expect(full, X_BYTES(t) + width / 16 * bytes);
                 nv90_box_rows(to, map, k, tile.row, full);
             }
@@ -105,7 +112,7 @@ LINEAR_INLINE void copy_tiles(const linear_t a, stages_t s, ulong map, local pla
     }
     nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
     if (lane == 0) {
-        told[s.slot].row = NO_TILE;
+        told[s.slot].stages = 0;
         nv90_barrier_arrive(s.full + s.slot * 8);
     }
 }
@@ -131,11 +138,7 @@ LINEAR_INLINE void multiply(int *sums, const uint *set, const stages_t *s, const
                             const uint t, const uint tile_n)
 {
     const ulong b = nv90_descriptor(s->tiles + s->slot * STAGE(t, tile_n)) + i * (PAIR(tile_n) ? 2 : 4);
-    if (PAIR(tile_n) && t == 192)
-        nv90_bytes_pair_192(sums, set, b, keep);
-    else if (PAIR(tile_n) && t == 160)
-        nv90_bytes_pair_160(sums, set, b, keep);
-    else if (PAIR(tile_n) && t == 128)
+    if (PAIR(tile_n) && t == 128)
         nv90_bytes_pair_128(sums, set, b, keep);
     else if (PAIR(tile_n) && t == 64)
         nv90_bytes_pair_64(sums, set, b, keep);
@@ -148,11 +151,7 @@ LINEAR_INLINE void multiply(int *sums, const uint *set, const stages_t *s, const
 }
 LINEAR_INLINE void end(int *sums, const uint t, const uint tile_n)
 {
-    if (PAIR(tile_n) && t == 192)
-        nv90_bytes_end_pair_192(sums);
-    else if (PAIR(tile_n) && t == 160)
-        nv90_bytes_end_pair_160(sums);
-    else if (PAIR(tile_n) && t == 128)
+    if (PAIR(tile_n) && t == 128)
         nv90_bytes_end_pair_128(sums);
     else if (PAIR(tile_n) && t == 64)
         nv90_bytes_end_pair_64(sums);
@@ -169,10 +168,10 @@ static inline void free_stage(const stages_t *s)
         nv90_barrier_arrive(s->free + s->slot * 8);
 }
 
-// All of K, from a stage that is there. The weights of a step are read while the one before it runs.
-// Returns the last stage, which is not free yet.
-LINEAR_INLINE stages_t sum_tile(uint k_end, stages_t s, uint codes_at, int *sums, const uint t,
-                                const uint tile_n)
+// So many stages, of which the first is there. The weights of a step are read while the one before it
+// runs. Returns the last stage, which is not free yet.
+LINEAR_INLINE stages_t sum_stages(uint count, stages_t s, uint codes_at, int *sums, const uint t,
+                                  const uint tile_n)
 {
     const uint steps = PAIR(tile_n) ? 4 : 2;
     stages_t before = s;
@@ -181,19 +180,19 @@ LINEAR_INLINE stages_t sum_tile(uint k_end, stages_t s, uint codes_at, int *sums
     for (uint i = 8; i < 16; i++)
         set[i] = 0;
     load_step(set, &s, 0, codes_at, t, tile_n);
-    for (uint k = 0; k < k_end; k += STAGE_K) {
+    for (uint n = 0; n < count; n++) {
         stages_t after = s;
         UNROLL
         for (uint i = 0; i < steps; i++) {
-            multiply(sums, set + i % 2 * 8, &s, i, i > 0 || k > 0, t, tile_n);
+            multiply(sums, set + i % 2 * 8, &s, i, i > 0 || n > 0, t, tile_n);
             nv90_bytes_held(set + (i + 1) % 2 * 8);
-            if (i == 0 && k > 0)
+            if (i == 0 && n > 0)
                 free_stage(&before);
             if (i + 1 < steps) {
                 load_step(set + (i + 1) % 2 * 8, &s, i + 1, codes_at, t, tile_n);
             } else {
                 // The next stage; at the end, this one again.
-                if (k + STAGE_K < k_end) {
+                if (n + 1 < count) {
                     after = next_stage(s, STAGES(t, tile_n));
                     nv90_barrier_wait(after.full + after.slot * 8, after.phase);
                 }
@@ -340,26 +339,45 @@ LINEAR_INLINE void store_tile(const linear_t a, const int *sums, end_t e,
     nv90_warp_sync();
 }
 
+// meet: where parts of tiles meet.
+typedef struct {
+    uint whole, per;
+    global float *sums;
+    global uint *counts;
+} meet_t;
+
+LINEAR_INLINE bool is_whole(const linear_t a, const meet_t m, uint count, uint tile, int *sums,
+                            const uint t, const uint tile_n)
+{
+    const uint stages = (a.k + STAGE_K - 1) / STAGE_K;
+    const share_t share = {(uint)get_group_id(0), 0, 0, stages, m.whole, hidden(m.per)};
+    return count == stages ||
+           split_meet(share, tile, m.sums, m.counts, sums, PAIR(tile_n) ? t : t / 2,
+                      hidden((uint)get_local_id(0)) / 32, 8);
+}
+
 LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, local uchar *tiles,
-                                  local const place_t *told, global uchar *codes,
-                                  uint code_pitch, uint width, const uint t, const uint tile_n)
+                                  local const told_t *told, global uchar *codes, uint code_pitch,
+                                  uint width, const meet_t meet, const uint t, const uint tile_n)
 {
     const uint item = (uint)get_local_id(0), blocks = PAIR(tile_n) ? 2 : 1; // of a warp
     const uint codes_at = X_BYTES(t) + item / 32 * (blocks * BLOCK) + item % 32 * 16;
     for (;;) {
         nv90_barrier_wait(s.full + s.slot * 8, s.phase);
-        if (told[s.slot].row == NO_TILE)
+        const uint count = nv_shuffle(told[s.slot].stages, 0); // so that ptxas knows it uniform
+        if (count == 0)
             break;
-        int sums[192];
+        int sums[128];
         UNROLL
         for (uint i = 0; i < (PAIR(tile_n) ? t : t / 2); i++)
             sums[i] = 0;
-        s = sum_tile(a.k, s, codes_at, sums, t, tile_n);
+        s = sum_stages(count, s, codes_at, sums, t, tile_n);
         const uint first = hidden(item) / 32 * blocks;
-        const place_t tile = told[s.slot];
+        const told_t tile = told[s.slot];
         const end_t e = {tiles + s.slot * STAGE(t, tile_n) + X_BYTES(t) + first * BLOCK,
-                         tile.column / 16 + first, tile};
-        if (first * 16 < width) // else the warp has none of a narrower tile
+                         tile.column / 16 + first, {tile.row, tile.column}};
+        // A warp may have none of a narrower tile.
+        if (first * 16 < width && is_whole(a, meet, count, tile.tile, sums, t, tile_n))
             store_tile(a, sums, e, scales_of_x(codes, hidden(code_pitch), a.m), t, tile_n);
         free_stage(&s);
         s = next_stage(s, STAGES(t, tile_n));
@@ -367,41 +385,44 @@ LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, local uchar *til
 }
 
 #define W8A8(t, n_, up, down)                                                                      \
-    kernel __attribute__((reqd_work_group_size(384, 1, 1))) RESIDENT(1) void     \
-        linear_w8a8_wgmma_##t##x##n_(LINEAR_PARAMETERS, W8A8_PARAMETERS, const uint columns)       \
+    kernel __attribute__((reqd_work_group_size(384, 1, 1))) RESIDENT(1) void                       \
+        linear_w8a8_wgmma_##t##x##n_(LINEAR_PARAMETERS, W8A8_PARAMETERS, const uint width,         \
+                                     SPLIT_PARAMETERS)                                             \
     {                                                                                              \
         local uchar tiles[STAGES(t, n_) * STAGE(t, n_)] __attribute__((aligned(1024)));            \
         local uchar map[NV90_MAP_BYTES] __attribute__((aligned(128)));                             \
         local ulong barriers[2 * STAGES(t, n_)];                                                   \
-        local place_t told[STAGES(t, n_)];                                                         \
+        local told_t told[STAGES(t, n_)];                                                          \
         local uint slot;                                                                           \
         const linear_t a = LINEAR_ARGUMENTS;                                                       \
         const uint item = (uint)get_local_id(0), full = (uint)(size_t)barriers;                    \
-        const uint width = t > 128 ? n_ : columns;                                                 \
         const stages_t s = {(uint)(size_t)tiles, full, full + STAGES(t, n_) * 8, 0, 0};            \
         if (item < STAGES(t, n_)) {                                                                \
             nv90_barrier_init(s.full + item * 8, 1);                                               \
             nv90_barrier_init(s.free + item * 8, 8); /* warps that multiply */                     \
         }                                                                                          \
-        if (item == 256) {                                                                      \
+        if (item == 256) {                                                                         \
             slot = nv90_take_slot();                                                               \
             nv90_map_rows((uint)(size_t)map, codes, code_pitch, (uint)m, code_pitch, t);           \
         }                                                                                          \
         barrier(CLK_LOCAL_MEM_FENCE);                                                              \
-        if (item < 256) {                                                                       \
+        if (item < 256) {                                                                          \
             nv90_registers_up(up);                                                                 \
-            multiply_tiles(a, s, tiles, told, codes, code_pitch, width, t, n_);                    \
+            const meet_t meet = {split_whole, split_per, split_sums + w8a8_floats(m, code_pitch),  \
+                                 split_counts};                                                    \
+            multiply_tiles(a, s, tiles, told, codes, code_pitch, width, meet, t, n_);              \
         } else {                                                                                   \
             nv90_registers_down(down);                                                             \
-            if (item < 256 + 32) {                                                              \
+            const share_t share = SPLIT_SHARE(tiles_of(a, t, width), (k + STAGE_K - 1) / STAGE_K); \
+            if (item < 256 + 32) {                                                                 \
                 const ulong published = nv90_map_of(slot, 0);                                      \
                 nv90_map_publish(published, (uint)(size_t)map);                                    \
-                copy_tiles(a, s, published, told, width, t, n_);                                   \
+                copy_tiles(a, s, share, published, told, width, t, n_);                            \
             }                                                                                      \
         }                                                                                          \
         /* All boxes have arrived. */                                                              \
         barrier(CLK_LOCAL_MEM_FENCE);                                                              \
-        if (item == 256)                                                                        \
+        if (item == 256)                                                                           \
             nv90_give_slot(slot);                                                                  \
     }
 
@@ -409,5 +430,4 @@ W8A8(128, 128, 216, 72)
 W8A8(256, 128, 216, 72)
 W8A8(32, 256, 216, 72)
 W8A8(64, 256, 216, 72)
-W8A8(128, 256, 240, 24)
-W8A8(192, 256, 240, 24)
+W8A8(128, 256, 232, 40)

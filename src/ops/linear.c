@@ -82,7 +82,10 @@ static llmk_workspace *workspace(const void *problem)
 static uint64_t workspace_bytes(const void *problem)
 {
     const linear_problem *p = problem;
-    return p->w8a8 ? llmk_linear_w8a8_bytes(p->x.nrows, p->weights->k) : llmk_linear_split_bytes(p);
+    const uint64_t split = llmk_linear_split_bytes(p);
+    return !p->w8a8 ? split
+           : split  ? llmk_linear_split_first(p) + split
+                    : llmk_linear_w8a8_bytes(p->x.nrows, p->weights->k);
 }
 
 /* ---- Launching ---- */
@@ -523,7 +526,6 @@ static const llmk_config configs[] = {
     {"nv90-w8a8", "64x256", {64, 256}, 0, 0},
     {"nv90-w8a8", "128x128", {128, 128}, 0, 0},
     {"nv90-w8a8", "128x256", {128, 256}, 0, 0},
-    {"nv90-w8a8", "192x256", {192, 256}, 0, 0},
     {"nv90-w8a8", "256x128", {256, 128}, 0, 0},
     {"nv-packed", "32", {32}, 0, 0},
     {"nv-packed", "64", {64}, 0, 0},

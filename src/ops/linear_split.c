@@ -12,17 +12,24 @@ uint64_t llmk_linear_split_bytes(const linear_problem *p)
 {
     llmk_context *ctx = p->weights->ctx;
     llmk_reason why;
-    const bool any = !p->w8a8 && !p->batch_invariant && p->x.nrows > 16 &&
-                     (p->x.dtype == LLMK_F16 || p->x.dtype == LLMK_BF16) &&
+    const bool halves = !p->batch_invariant && p->x.nrows > 16 &&
+                        (p->x.dtype == LLMK_F16 || p->x.dtype == LLMK_BF16);
+    const bool any = (p->w8a8 ? p->weights->layout == LLMK_LAYOUT_S8_NV : halves) &&
                      llmk_linear_has_wgmma(ctx, &why);
     return any ? bytes_for(ctx->caps.compute_units) : 0;
 }
 
+uint64_t llmk_linear_split_first(const linear_problem *p)
+{
+    return p->w8a8 ? (llmk_linear_w8a8_bytes(p->x.nrows, p->weights->k) + 255) / 256 * 256 : 0;
+}
+
+/* Sums of W8A8 are exact, whoever adds them. */
 bool llmk_linear_may_split(const linear_problem *p, uint64_t tiles, uint64_t stages,
                            uint32_t groups)
 {
-    return p->workspace && !p->w8a8 && !p->batch_invariant &&
-           p->workspace->bytes >= bytes_for(groups) &&
+    return p->workspace && (p->w8a8 || !p->batch_invariant) &&
+           p->workspace->bytes >= llmk_linear_split_first(p) + bytes_for(groups) &&
            tiles * LLMK_SPLIT_WARPS <= LLMK_WORKSPACE_COUNTS && tiles * stages <= INT32_MAX;
 }
 

@@ -17,6 +17,9 @@
 /* Bytes of workspace that serve any such call on the device; 0 where there is no use for them. */
 uint64_t llmk_linear_split_bytes(const linear_problem *p);
 
+/* Where they begin in it: behind the codes of W8A8. */
+uint64_t llmk_linear_split_first(const linear_problem *p);
+
 /* Whether `tiles` tiles, of so many stages, may be shared out among `groups` work-groups. */
 bool llmk_linear_may_split(const linear_problem *p, uint64_t tiles, uint64_t stages,
                            uint32_t groups);

@@ -5,6 +5,7 @@
 #include "ops/elementwise.h"
 #include "ops/linear.h"
 #include "ops/linear_selftest.h"
+#include "ops/linear_split.h"
 
 #include <math.h>
 
@@ -213,18 +214,23 @@ llmk_status llmk_linear_emulated_nv_w8a8_launch(llmk_launch *launch, const void 
 
 /* ---- On wgmma: cl/linear/linear_w8a8_wgmma.cl ---- */
 
+#define STAGE_K    128
+#define SPLIT_TIME 3000 /* of sums that meet, in nanoseconds */
+
 typedef struct wgmma_tile {
     const char *kernel;
     uint32_t rows, columns;
-    uint32_t time;  /* of 128 of K, in nanoseconds on an H200 */
+    uint32_t time;  /* of a stage, in nanoseconds on an H200 */
+    uint32_t end;   /* and of the end of a tile */
     uint32_t trial; /* the most rows of x in trials, whose problems are small */
 } wgmma_tile;
 
-/* How a segment is computed. Tiles of up to 128 rows may be narrower than the kernel's. */
+/* How a segment is computed. Tiles of up to 128 rows may be narrower than the kernel's. The first
+ * `whole` tiles are one work-group's each, the others are shared, `per` stages a work-group. */
 typedef struct wgmma_plan {
     const wgmma_tile *tile;
-    uint32_t width;
-    uint64_t tiles, time;
+    uint32_t width, groups, whole, per;
+    uint64_t time;
 } wgmma_plan;
 
 #define MAX_TILES ((uint64_t)1 << 28)
@@ -249,39 +255,72 @@ bool llmk_linear_w8a8_may_pair(const linear_problem *p)
     return p->y.simple && (!p->residual.present || p->residual.simple);
 }
 
-/* So many columns that the tiles fill as few rounds of the device. Where x is few rows, the time is
- * that of reading W: four nanoseconds a row of 128 codes. */
-static wgmma_plan plan_tile(const wgmma_tile *t, uint64_t m, uint64_t n, uint32_t units)
+/* Where x is few rows, the time is that of reading W: four nanoseconds a row of a stage. */
+static uint64_t stage_time(const wgmma_tile *t, uint64_t width, uint64_t rows)
 {
-    const uint64_t rows = (m + t->rows - 1) / t->rows;
-    uint64_t width = t->columns, rounds = (rows * ((n + width - 1) / width) + units - 1) / units;
-    const uint64_t columns = rounds * units / rows; /* of tiles, at most */
-    if (t->rows <= 128)
-        width = ((n + columns - 1) / columns + 31) / 32 * 32;
     const uint64_t memory = 4 * width / rows;
-    return (wgmma_plan){t, (uint32_t)width, rows * ((n + width - 1) / width),
-                        rounds * (memory > t->time ? memory : t->time)};
+    return memory > t->time ? memory : t->time;
 }
 
-/* The tile as asked, or that which is estimated to end first. */
-static wgmma_plan plan_for(const llmk_launch *launch, const linear_problem *p, uint64_t n)
+/* So many columns that the tiles fill as few rounds of the device. */
+static wgmma_plan plan_whole(const wgmma_tile *t, uint64_t m, const llmk_segment *segment,
+                             uint64_t stages, uint32_t units)
 {
-    static const wgmma_tile tiles[] = {{"linear_w8a8_wgmma_32x256", 32, 256, 300, 32},
-                                       {"linear_w8a8_wgmma_64x256", 64, 256, 400, 64},
-                                       {"linear_w8a8_wgmma_128x128", 128, 128, 450, 100},
-                                       {"linear_w8a8_wgmma_128x256", 128, 256, 760, 128},
-                                       {"linear_w8a8_wgmma_192x256", 192, 256, 1060, 192},
-                                       {"linear_w8a8_wgmma_256x128", 256, 128, 760, UINT32_MAX}};
-    const uint64_t m = p->x.nrows;
+    const uint64_t rows = (m + t->rows - 1) / t->rows, n = segment->rows;
+    uint64_t width = t->columns, tiles = rows * ((n + width - 1) / width);
+    const uint64_t rounds = (tiles + units - 1) / units, columns = rounds * units / rows;
+    if (t->rows <= 128)
+        width = ((n + columns - 1) / columns + 31) / 32 * 32;
+    tiles = rows * ((n + width - 1) / width);
+    return (wgmma_plan){.tile = t,
+                        .width = (uint32_t)width,
+                        .groups = tiles < units ? (uint32_t)tiles : units,
+                        .whole = UINT32_MAX,
+                        .time = rounds * (stages * stage_time(t, width, rows) + t->end)};
+}
+
+/* The last rounds, of which one is full, shared. */
+static wgmma_plan plan_shared(const wgmma_tile *t, const linear_problem *p,
+                              const llmk_segment *segment, uint64_t stages, uint32_t units)
+{
+    const uint64_t rows = (p->x.nrows + t->rows - 1) / t->rows;
+    const uint64_t tiles = rows * ((segment->rows + t->columns - 1) / t->columns);
+    const uint64_t rounds = tiles / units, whole = rounds > 1 ? (rounds - 1) * units : 0;
+    const uint64_t per = llmk_linear_split_per(tiles - whole, stages, units);
+    const uint64_t time = stage_time(t, t->columns, rows);
+    wgmma_plan plan = {t, t->columns, units, (uint32_t)whole, (uint32_t)per, UINT64_MAX};
+    if (tiles % units != 0 && llmk_linear_may_split(p, tiles - whole, stages, units))
+        plan.time =
+            whole / units * (stages * time + t->end) + per * time + 2 * t->end + SPLIT_TIME;
+    return plan;
+}
+
+/* As asked, or what is estimated to end first. */
+static wgmma_plan plan_for(const llmk_launch *launch, const linear_problem *p,
+                           const llmk_segment *segment)
+{
+    static const wgmma_tile tiles[] = {{"linear_w8a8_wgmma_32x256", 32, 256, 300, 1000, 32},
+                                       {"linear_w8a8_wgmma_64x256", 64, 256, 400, 1200, 64},
+                                       {"linear_w8a8_wgmma_128x128", 128, 128, 400, 1200, 100},
+                                       {"linear_w8a8_wgmma_128x256", 128, 256, 760, 2000, 128},
+                                       {"linear_w8a8_wgmma_256x128", 256, 128, 660, 2000,
+                                        UINT32_MAX}};
+    const uint64_t m = p->x.nrows, stages = (p->weights->depth + STAGE_K - 1) / STAGE_K;
+    const uint32_t units = launch->ctx->caps.compute_units;
     const llmk_config *c = launch->config;
+    const bool trial = launch->ctx->is_trial;
     wgmma_plan best = {.time = UINT64_MAX};
     for (size_t i = 0; i < LLMK_COUNT(tiles); i++) {
         const wgmma_tile *t = &tiles[i];
         if (t->columns == 256 && !llmk_linear_w8a8_may_pair(p))
             continue;
-        const wgmma_plan plan = plan_tile(t, m, n, launch->ctx->caps.compute_units);
-        if ((c && c->value[0] == t->rows && c->value[1] == t->columns) ||
-            (launch->ctx->is_trial && m <= t->trial))
+        const wgmma_plan whole = plan_whole(t, m, segment, stages, units);
+        const wgmma_plan shared = plan_shared(t, p, segment, stages, units);
+        /* In trials the odd ones are whole. */
+        const bool is_shared =
+            trial ? shared.time < UINT64_MAX && m % 2 == 0 : shared.time < whole.time;
+        const wgmma_plan plan = is_shared ? shared : whole;
+        if ((c && c->value[0] == t->rows && c->value[1] == t->columns) || (trial && m <= t->trial))
             return plan;
         if (plan.time < best.time)
             best = plan;
@@ -292,21 +331,23 @@ static wgmma_plan plan_for(const llmk_launch *launch, const linear_problem *p, u
 llmk_status llmk_linear_nv90_w8a8_launch(llmk_launch *launch, const void *problem)
 {
     const linear_problem *p = problem;
-    const uint32_t units = launch->ctx->caps.compute_units;
     LLMK_TRY(llmk_linear_w8a8_quantise(launch, p, LINEAR_CODES_NV90));
     for (size_t i = 0; i < p->weights->segment_count; i++) {
         const llmk_segment *segment = &p->weights->segments[i];
-        const wgmma_plan plan = plan_for(launch, p, segment->rows);
+        const wgmma_plan plan = plan_for(launch, p, segment);
         const linear_recipe r = {.file = "linear/linear_w8a8_wgmma.cl",
                                  .defines = "",
                                  .kernel = plan.tile->kernel,
                                  .rows = plan.tile->rows,
                                  .columns = plan.width,
                                  .local = {384, 1, 1},
-                                 .groups = plan.tiles < units ? (uint32_t)plan.tiles : units,
+                                 .groups = plan.groups,
                                  .has_codes = true,
                                  .has_last = true,
-                                 .last = plan.width};
+                                 .last = plan.width,
+                                 .has_split = true,
+                                 .whole = plan.whole,
+                                 .per = plan.per};
         LLMK_TRY(llmk_linear_run_segment(launch, p, &r, segment));
     }
     return LLMK_OK;
@@ -351,11 +392,13 @@ static llmk_status try_rows(llmk_trial *t, const linear_problem *like, const llm
 
 llmk_status llmk_linear_w8a8_self_test(llmk_trial *t, const linear_problem *like)
 {
-    /* The last for tiles of 128 x 256, 192 x 256 and 256 x 128. */
-    static const uint64_t rows[] = {5, 40, 70, 128, 190, 200};
-    const size_t count = t->variant->launch == llmk_linear_nv90_w8a8_launch ? 6 : 3;
+    static const uint64_t rows[] = {5, 40, 70, 128, 200};
+    const bool nv90 = t->variant->launch == llmk_linear_nv90_w8a8_launch;
+    const size_t count = nv90 ? 5 : 3;
     llmk_workspace *workspace = NULL;
-    LLMK_TRY(llmk_workspace_create(t->ctx, llmk_linear_w8a8_bytes(rows[count - 1], 200), &workspace));
+    LLMK_TRY(llmk_workspace_create(
+        t->ctx, llmk_linear_w8a8_bytes(rows[count - 1], 200) + llmk_linear_split_bytes(like),
+        &workspace));
     llmk_status status = LLMK_OK;
     for (unsigned i = 0; status == LLMK_OK && i < count; i++) {
         llmk_weights *weights = NULL;

@@ -48,7 +48,7 @@ static void multiply(fixture *f, const llmk_weights *w, const float *x, uint64_t
     args.flags = LLMK_LINEAR_W8A8;
     uint64_t bytes = 0;
     assert_int_equal(llmk_linear_workspace_size(f->ctx, &args, &bytes), LLMK_OK);
-    assert_int_equal(bytes, m * ((w->k + 63) / 64 * 64 + 4));
+    assert_true(bytes >= m * ((w->k + 63) / 64 * 64 + 4));
     assert_int_equal(llmk_workspace_create(f->ctx, bytes, &args.workspace), LLMK_OK);
     if (llmk_linear(f->ctx, f->queue, &args, NULL) != LLMK_OK)
         fail_msg("%s", llmk_error_message());
