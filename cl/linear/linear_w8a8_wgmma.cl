@@ -12,8 +12,8 @@
 #include "common/nv.clh"
 #include "common/nv90.clh"
 #include "common/nv90_bytes.clh"
-#include "linear/linear_groups.clh"
 #include "linear/linear_finish.clh"
+#include "linear/linear_groups.clh"
 #include "linear/linear_w8a8.clh"
 
 #define SPLIT_SUM int
@@ -21,7 +21,7 @@
 
 #define UNROLL _Pragma("unroll")
 
-#define BLOCK  2048 // bytes of 16 rows of W in a stage
+#define BLOCK   2048 // bytes of 16 rows of W in a stage
 #define STAGE_K 128
 
 // Of a tile of t rows of x and n of W: 128, or 256 for warpgroups that have a pair of products each.
@@ -123,7 +123,8 @@ LINEAR_INLINE void copy_tiles(const linear_t a, stages_t s, const share_t share,
 LINEAR_INLINE void load_step(uint *set, const stages_t *s, const uint i, uint codes_at,
                              const uint t, const uint tile_n)
 {
-    const uint from = s->tiles + s->slot * STAGE(t, tile_n) + codes_at + (PAIR(tile_n) ? i * 512 : i * 1024);
+    const uint from =
+        s->tiles + s->slot * STAGE(t, tile_n) + codes_at + (PAIR(tile_n) ? i * 512 : i * 1024);
     UNROLL
     for (uint j = 0; j < 2; j++) {
         const uint4 v = nv90_get(from + j * (PAIR(tile_n) ? BLOCK : 512)) ^ 0x80808080u;
@@ -137,7 +138,8 @@ LINEAR_INLINE void load_step(uint *set, const stages_t *s, const uint i, uint co
 LINEAR_INLINE void multiply(int *sums, const uint *set, const stages_t *s, const uint i, uint keep,
                             const uint t, const uint tile_n)
 {
-    const ulong b = nv90_descriptor(s->tiles + s->slot * STAGE(t, tile_n)) + i * (PAIR(tile_n) ? 2 : 4);
+    const ulong b =
+        nv90_descriptor(s->tiles + s->slot * STAGE(t, tile_n)) + i * (PAIR(tile_n) ? 2 : 4);
     if (PAIR(tile_n) && t == 128)
         nv90_bytes_pair_128(sums, set, b, keep);
     else if (PAIR(tile_n) && t == 64)
@@ -224,20 +226,23 @@ LINEAR_INLINE float2 block_scales(const linear_t a, uint block, uint lane)
 
 // Sum i of eight that a lane has of 16 rows of x is of row end_row(i, lane), and of W's row g where i / 2
 // is even, else g + 8.
-LINEAR_INLINE uint end_row(uint i, uint lane) { return i / 4 * 8 + lane % 4 * 2 + i % 2; }
+LINEAR_INLINE uint end_row(uint i, uint lane)
+{
+    return i / 4 * 8 + lane % 4 * 2 + i % 2;
+}
 
 // Any y, bias and residual: 16 rows at a time, from one place of code for all sums.
 #define PATCH_PITCH 20 // floats
 
-LINEAR_INLINE void store_any_rows(linear_t a, const int *sums, end_t e,
-                                  global const float *x_scale, const uint t, const uint tile_n)
+LINEAR_INLINE void store_any_rows(linear_t a, const int *sums, end_t e, global const float *x_scale,
+                                  const uint t, const uint tile_n)
 {
     if (PAIR(tile_n)) // no registers for divisions: the host gives these tiles only such rows
         a.y_rows.n1 = a.y_rows.n2 = a.residual_rows.n1 = a.residual_rows.n2 = 1;
     const uint parts = t / 16;
     local float *patch = (local float *)e.patch;
-    _Pragma("unroll 1")
-    for (uint pass = 0; pass < (PAIR(tile_n) ? 2 : 1) * parts; pass++) {
+    _Pragma("unroll 1") for (uint pass = 0; pass < (PAIR(tile_n) ? 2 : 1) * parts; pass++)
+    {
         const uint lane = hidden((uint)get_local_id(0)) % 32, c = lane % 2 * 8;
         const uint block = e.block + pass / parts;
         const float2 scale = block_scales(a, block, lane);
@@ -253,9 +258,8 @@ LINEAR_INLINE void store_any_rows(linear_t a, const int *sums, end_t e,
         }
         UNROLL
         for (uint i = 0; i < 8; i++)
-            patch[end_row(i, lane) * PATCH_PITCH + lane / 4 + i / 2 % 2 * 8] =
-                w8a8_value(v[i], x_scale[min(row + end_row(i, lane), a.m - 1)],
-                           i / 2 % 2 ? scale.y : scale.x);
+            patch[end_row(i, lane) * PATCH_PITCH + lane / 4 + i / 2 % 2 * 8] = w8a8_value(
+                v[i], x_scale[min(row + end_row(i, lane), a.m - 1)], i / 2 % 2 ? scale.y : scale.x);
         nv90_warp_sync();
         row += lane / 2;
         if (row < a.m && block * 16 + c < a.n)
@@ -274,7 +278,8 @@ LINEAR_INLINE bool is_plain(const linear_t a)
 }
 LINEAR_INLINE uint chunk_at(uint row, uint chunk, const uint tile_n)
 {
-    return PAIR(tile_n) ? row * 64 + (chunk ^ row / 2 % 4) * 16 : row * 32 + (chunk ^ row / 4 % 2) * 16;
+    return PAIR(tile_n) ? row * 64 + (chunk ^ row / 2 % 4) * 16
+                        : row * 32 + (chunk ^ row / 4 % 2) * 16;
 }
 
 LINEAR_INLINE void store_plain_rows(const linear_t a, const int *sums, end_t e,
@@ -298,7 +303,8 @@ LINEAR_INLINE void store_plain_rows(const linear_t a, const int *sums, end_t e,
                 float x[4];
                 UNROLL
                 for (uint i = 0; i < 4; i++)
-                    x[i] = x_scale[min(e.tile.row + p * 16 + end_row(i / 2 * 4 + i % 2, lane), last)];
+                    x[i] =
+                        x_scale[min(e.tile.row + p * 16 + end_row(i / 2 * 4 + i % 2, lane), last)];
                 UNROLL
                 for (uint b = 0; b < (PAIR(tile_n) ? 2 : 1); b++) {
                     uint v[4];
@@ -375,7 +381,8 @@ LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, local uchar *til
         const uint first = hidden(item) / 32 * blocks;
         const told_t tile = told[s.slot];
         const end_t e = {tiles + s.slot * STAGE(t, tile_n) + X_BYTES(t) + first * BLOCK,
-                         tile.column / 16 + first, {tile.row, tile.column}};
+                         tile.column / 16 + first,
+                         {tile.row, tile.column}};
         // A warp may have none of a narrower tile.
         if (first * 16 < width && is_whole(a, meet, count, tile.tile, sums, t, tile_n))
             store_tile(a, sums, e, scales_of_x(codes, hidden(code_pitch), a.m), t, tile_n);
@@ -385,9 +392,9 @@ LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, local uchar *til
 }
 
 #define W8A8(t, n_, up, down)                                                                      \
-    kernel __attribute__((reqd_work_group_size(384, 1, 1))) RESIDENT(1) void                       \
-        linear_w8a8_wgmma_##t##x##n_(LINEAR_PARAMETERS, W8A8_PARAMETERS, const uint width,         \
-                                     SPLIT_PARAMETERS)                                             \
+    kernel __attribute__((reqd_work_group_size(384, 1, 1)))                                        \
+    RESIDENT(1) void linear_w8a8_wgmma_##t##x##n_(LINEAR_PARAMETERS, W8A8_PARAMETERS,              \
+                                                  const uint width, SPLIT_PARAMETERS)              \
     {                                                                                              \
         local uchar tiles[STAGES(t, n_) * STAGE(t, n_)] __attribute__((aligned(1024)));            \
         local uchar map[NV90_MAP_BYTES] __attribute__((aligned(128)));                             \

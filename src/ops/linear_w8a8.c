@@ -290,8 +290,7 @@ static wgmma_plan plan_shared(const wgmma_tile *t, const linear_problem *p,
     const uint64_t time = stage_time(t, t->columns, rows);
     wgmma_plan plan = {t, t->columns, units, (uint32_t)whole, (uint32_t)per, UINT64_MAX};
     if (tiles % units != 0 && llmk_linear_may_split(p, tiles - whole, stages, units))
-        plan.time =
-            whole / units * (stages * time + t->end) + per * time + 2 * t->end + SPLIT_TIME;
+        plan.time = whole / units * (stages * time + t->end) + per * time + 2 * t->end + SPLIT_TIME;
     return plan;
 }
 
@@ -299,12 +298,12 @@ static wgmma_plan plan_shared(const wgmma_tile *t, const linear_problem *p,
 static wgmma_plan plan_for(const llmk_launch *launch, const linear_problem *p,
                            const llmk_segment *segment)
 {
-    static const wgmma_tile tiles[] = {{"linear_w8a8_wgmma_32x256", 32, 256, 300, 1000, 32},
-                                       {"linear_w8a8_wgmma_64x256", 64, 256, 400, 1200, 64},
-                                       {"linear_w8a8_wgmma_128x128", 128, 128, 400, 1200, 100},
-                                       {"linear_w8a8_wgmma_128x256", 128, 256, 760, 2000, 128},
-                                       {"linear_w8a8_wgmma_256x128", 256, 128, 660, 2000,
-                                        UINT32_MAX}};
+    static const wgmma_tile tiles[] = {
+        {"linear_w8a8_wgmma_32x256", 32, 256, 300, 1000, 32},
+        {"linear_w8a8_wgmma_64x256", 64, 256, 400, 1200, 64},
+        {"linear_w8a8_wgmma_128x128", 128, 128, 400, 1200, 100},
+        {"linear_w8a8_wgmma_128x256", 128, 256, 760, 2000, 128},
+        {"linear_w8a8_wgmma_256x128", 256, 128, 660, 2000, UINT32_MAX}};
     const uint64_t m = p->x.nrows, stages = (p->weights->depth + STAGE_K - 1) / STAGE_K;
     const uint32_t units = launch->ctx->caps.compute_units;
     const llmk_config *c = launch->config;

@@ -7,13 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const variants[] = {"linear:ref",
-                                       "linear:portable",
-                                       "linear:emulated-nv-w8a8",
-                                       "linear:emulated-nv-w8a8-wide",
-                                       "linear:nv-w8a8",
-                                       "linear:nv90-w8a8",
-                                       "linear:nv-w8a8-wide"};
+static const char *const variants[] = {
+    "linear:ref",     "linear:portable",  "linear:emulated-nv-w8a8", "linear:emulated-nv-w8a8-wide",
+    "linear:nv-w8a8", "linear:nv90-w8a8", "linear:nv-w8a8-wide"};
 #define VARIANTS (sizeof variants / sizeof *variants)
 
 /* Scales of 1. */
