@@ -4,8 +4,10 @@
 // w8a8_nv90_place. docs/matrix-units.md explains it.
 //
 // A work-group is three warpgroups. Two multiply; one warp of the third brings the codes of x and of
-// the weights, 128 of K at a time. Work-groups stay and take one tile of y after the other. A
-// kernel's number is the rows of x of its tile; a warpgroup has 64 rows of W, or 128 as a pair.
+// the weights, 128 of K at a time. Work-groups stay and take one tile of y after the other, of which
+// the last may be shared (linear_split.clh). A kernel's numbers are the rows of x and of W of its
+// tile; a warpgroup has 64 of W, or 128 as a pair. Tiles of fewer rows of W, `width`, leave warps
+// without any.
 #define NV90_BYTES
 #define W s8_nv
 
@@ -44,22 +46,18 @@ typedef struct {
     uint row, column;
 } place_t;
 
-#define NO_TILE 0xffffffffu
-
 static inline uint tiles_of(const linear_t a, const uint t, uint width)
 {
     return ((uint)a.m + t - 1) / t * ((hidden(a.n) + width - 1) / width);
 }
 
 // As tile_of() of linear_finish.clh: tiles that are computed at one time share x and W in the cache.
-#ifndef BANDS
-#define BANDS 8
-#endif
+#define TILE_BAND 8
 static inline place_t place_of(const linear_t a, uint index, const uint t, uint width)
 {
     const uint rows = ((uint)a.m + t - 1) / t, columns = (hidden(a.n) + width - 1) / width;
-    const uint first = index / (BANDS * columns) * BANDS;
-    const uint within = index % (BANDS * columns), height = min(rows - first, (uint)BANDS);
+    const uint first = index / (TILE_BAND * columns) * TILE_BAND;
+    const uint within = index % (TILE_BAND * columns), height = min(rows - first, (uint)TILE_BAND);
     return (place_t){(first + within % height) * t, within / height * width};
 }
 
@@ -241,8 +239,8 @@ LINEAR_INLINE void store_any_rows(linear_t a, const int *sums, end_t e, global c
         a.y_rows.n1 = a.y_rows.n2 = a.residual_rows.n1 = a.residual_rows.n2 = 1;
     const uint parts = t / 16;
     local float *patch = (local float *)e.patch;
-    _Pragma("unroll 1") for (uint pass = 0; pass < (PAIR(tile_n) ? 2 : 1) * parts; pass++)
-    {
+    _Pragma("unroll 1")
+    for (uint pass = 0; pass < (PAIR(tile_n) ? 2 : 1) * parts; pass++) {
         const uint lane = hidden((uint)get_local_id(0)) % 32, c = lane % 2 * 8;
         const uint block = e.block + pass / parts;
         const float2 scale = block_scales(a, block, lane);
