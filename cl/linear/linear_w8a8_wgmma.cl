@@ -30,7 +30,7 @@
 #define PAIR(n)      ((n) == 256)
 #define X_BYTES(t)   ((t)*STAGE_K)
 #define STAGE(t, n)  (X_BYTES(t) + (n) / 16 * BLOCK)
-#define STAGES(t, n) ((224 << 10) / STAGE(t, n))
+#define STAGES(t, n) ((216 << 10) / STAGE(t, n))
 
 // A value of which ptxas does not know that it is the same in each tile: there are no registers for what
 // could be kept.
@@ -117,54 +117,74 @@ LINEAR_INLINE void copy_tiles(const linear_t a, stages_t s, const share_t share,
 
 // ---- The warpgroups that multiply
 
-// A step is 32 of K for a pair, else 64: two tiles of the layout.
-LINEAR_INLINE void load_step(uint *set, const stages_t *s, const uint i, uint codes_at,
+// A step is 64 of K: two tiles of the layout, or four of a pair, whose operands are a set.
+#define STEPS       2
+#define PRODUCTS(n) (PAIR(n) ? 2 : 1) // for 32 of K
+#define SET(n)      (8 * PRODUCTS(n))
+#define MAX_SET     16
+
+LINEAR_INLINE void load_step(uint *set, const stages_t *s, const uint step, uint codes_at,
                              const uint t, const uint tile_n)
 {
-    const uint from =
-        s->tiles + s->slot * STAGE(t, tile_n) + codes_at + (PAIR(tile_n) ? i * 512 : i * 1024);
+    const uint from = s->tiles + s->slot * STAGE(t, tile_n) + codes_at + step * 1024;
     UNROLL
-    for (uint j = 0; j < 2; j++) {
-        const uint4 v = nv90_get(from + j * (PAIR(tile_n) ? BLOCK : 512)) ^ 0x80808080u;
-        set[4 * j] = v.x;
-        set[4 * j + 1] = v.z;
-        set[4 * j + 2] = v.y;
-        set[4 * j + 3] = v.w;
+    for (uint i = 0; i < SET(tile_n); i += 4) {
+        const uint4 v =
+            nv90_get(from + i / 4 / PRODUCTS(tile_n) * 512 + i / 4 % PRODUCTS(tile_n) * BLOCK) ^
+            0x80808080u;
+        set[i] = v.x;
+        set[i + 1] = v.z;
+        set[i + 2] = v.y;
+        set[i + 3] = v.w;
     }
 }
 
-LINEAR_INLINE void multiply(int *sums, const uint *set, const stages_t *s, const uint i, uint keep,
-                            const uint t, const uint tile_n)
+LINEAR_INLINE void multiply(int *sums, const uint *set, const stages_t *s, const uint step,
+                            uint keep, const uint t, const uint tile_n)
 {
-    const ulong b =
-        nv90_descriptor(s->tiles + s->slot * STAGE(t, tile_n)) + i * (PAIR(tile_n) ? 2 : 4);
-    if (PAIR(tile_n) && t == 128)
-        nv90_bytes_pair_128(sums, set, b, keep);
-    else if (PAIR(tile_n) && t == 64)
-        nv90_bytes_pair_64(sums, set, b, keep);
-    else if (PAIR(tile_n))
-        nv90_bytes_pair_32(sums, set, b, keep);
-    else if (t == 256)
-        nv90_bytes_deep_256(sums, set, b, keep);
+    const ulong x = nv90_descriptor(s->tiles + s->slot * STAGE(t, tile_n));
+    nv90_bytes_begin();
+    UNROLL
+    for (uint i = 0; i < 2 * PRODUCTS(tile_n); i++) {
+        const uint k = i / PRODUCTS(tile_n); // of the step, 32 each
+        int *to = sums + i % PRODUCTS(tile_n) * (t / 2);
+        const ulong b = x + step * 4 + k * 2;
+        if (t == 32)
+            nv90_bytes_multiply_32(to, set + 4 * i, b, keep || k);
+        else if (t == 64)
+            nv90_bytes_multiply_64(to, set + 4 * i, b, keep || k);
+        else if (t == 128)
+            nv90_bytes_multiply_128(to, set + 4 * i, b, keep || k);
+        else
+            nv90_bytes_multiply_256(to, set + 4 * i, b, keep || k);
+    }
+    nv90_bytes_commit();
+}
+LINEAR_INLINE void held(uint *set, const uint tile_n)
+{
+    if (PAIR(tile_n))
+        nv90_bytes_held_16(set);
     else
-        nv90_bytes_deep_128(sums, set, b, keep);
+        nv90_bytes_held_8(set);
 }
 LINEAR_INLINE void end(int *sums, const uint t, const uint tile_n)
 {
-    if (PAIR(tile_n) && t == 128)
-        nv90_bytes_end_pair_128(sums);
-    else if (PAIR(tile_n) && t == 64)
-        nv90_bytes_end_pair_64(sums);
-    else if (PAIR(tile_n))
-        nv90_bytes_end_pair_32(sums);
-    else if (t == 256)
-        nv90_bytes_end_deep_256(sums);
-    else
-        nv90_bytes_end_deep_128(sums);
+    UNROLL
+    for (uint i = 0; i < PRODUCTS(tile_n); i++) {
+        int *of = sums + i * (t / 2);
+        if (t == 32)
+            nv90_bytes_end_32(of);
+        else if (t == 64)
+            nv90_bytes_end_64(of);
+        else if (t == 128)
+            nv90_bytes_end_128(of);
+        else
+            nv90_bytes_end_256(of);
+    }
 }
 static inline void free_stage(const stages_t *s)
 {
-    if (get_local_id(0) % 32 == 0)
+    if (hidden((uint)get_local_id(0)) % 32 == 0)
         nv90_barrier_arrive(s->free + s->slot * 8);
 }
 
@@ -173,30 +193,30 @@ static inline void free_stage(const stages_t *s)
 LINEAR_INLINE stages_t sum_stages(uint count, stages_t s, uint codes_at, int *sums, const uint t,
                                   const uint tile_n)
 {
-    const uint steps = PAIR(tile_n) ? 4 : 2;
     stages_t before = s;
-    uint set[16];
+    uint sets[2 * MAX_SET];
     UNROLL
-    for (uint i = 8; i < 16; i++)
-        set[i] = 0;
-    load_step(set, &s, 0, codes_at, t, tile_n);
+    for (uint i = SET(tile_n); i < 2 * SET(tile_n); i++)
+        sets[i] = 0;
+    load_step(sets, &s, 0, codes_at, t, tile_n);
     for (uint n = 0; n < count; n++) {
         stages_t after = s;
         UNROLL
-        for (uint i = 0; i < steps; i++) {
-            multiply(sums, set + i % 2 * 8, &s, i, i > 0 || n > 0, t, tile_n);
-            nv90_bytes_held(set + (i + 1) % 2 * 8);
-            if (i == 0 && n > 0)
-                free_stage(&before);
-            if (i + 1 < steps) {
-                load_step(set + (i + 1) % 2 * 8, &s, i + 1, codes_at, t, tile_n);
+        for (uint step = 0; step < STEPS; step++) {
+            uint *set = sets + step * SET(tile_n), *next = sets + (1 - step) * SET(tile_n);
+            multiply(sums, set, &s, step, step > 0 || n > 0, t, tile_n);
+            held(next, tile_n);
+            if (step == 0) {
+                if (n > 0)
+                    free_stage(&before);
+                load_step(next, &s, 1, codes_at, t, tile_n);
             } else {
                 // The next stage; at the end, this one again.
                 if (n + 1 < count) {
                     after = next_stage(s, STAGES(t, tile_n));
                     nv90_barrier_wait(after.full + after.slot * 8, after.phase);
                 }
-                load_step(set, &after, 0, codes_at, t, tile_n);
+                load_step(next, &after, 0, codes_at, t, tile_n);
             }
         }
         before = s;
@@ -212,14 +232,17 @@ LINEAR_INLINE stages_t sum_stages(uint count, stages_t s, uint codes_at, int *su
 // warp's own weights of the last stage.
 
 typedef struct {
-    local uchar *patch; // a block of bytes for each of the warp's blocks
-    uint block;         // the first
+    local uchar *patch;   // BLOCK bytes for each of the warp's blocks
+    local float *x_scale; // of the rows of the tile
+    raw_group w_scale[2]; // of the blocks, a lane's rows
+    uint block;           // the first
     place_t tile;
 } end_t;
 
-LINEAR_INLINE float2 block_scales(const linear_t a, uint block, uint lane)
+// Scales are asked for when a tile begins.
+LINEAR_INLINE raw_group block_scales(const linear_t a, uint block)
 {
-    return group_scales(a, load_group(a, min(block, (a.n - 1) / 16), 0, lane / 4));
+    return load_group(a, min(block, (a.n - 1) / 16), 0, (uint)get_local_id(0) % 32 / 4);
 }
 
 // Sum i of eight that a lane has of 16 rows of x is of row end_row(i, lane), and of W's row g where i / 2
@@ -232,8 +255,8 @@ LINEAR_INLINE uint end_row(uint i, uint lane)
 // Any y, bias and residual: 16 rows at a time, from one place of code for all sums.
 #define PATCH_PITCH 20 // floats
 
-LINEAR_INLINE void store_any_rows(linear_t a, const int *sums, end_t e, global const float *x_scale,
-                                  const uint t, const uint tile_n)
+LINEAR_INLINE void store_any_rows(linear_t a, const int *sums, end_t e, const uint t,
+                                  const uint tile_n)
 {
     if (PAIR(tile_n)) // no registers for divisions: the host gives these tiles only such rows
         a.y_rows.n1 = a.y_rows.n2 = a.residual_rows.n1 = a.residual_rows.n2 = 1;
@@ -242,9 +265,9 @@ LINEAR_INLINE void store_any_rows(linear_t a, const int *sums, end_t e, global c
     _Pragma("unroll 1")
     for (uint pass = 0; pass < (PAIR(tile_n) ? 2 : 1) * parts; pass++) {
         const uint lane = hidden((uint)get_local_id(0)) % 32, c = lane % 2 * 8;
-        const uint block = e.block + pass / parts;
-        const float2 scale = block_scales(a, block, lane);
-        ulong row = e.tile.row + pass % parts * 16;
+        const uint second = pass >= parts, block = e.block + second, from = pass % parts * 16;
+        const float2 scales[2] = {group_scales(a, e.w_scale[0]), group_scales(a, e.w_scale[1])};
+        const float2 scale = PAIR(tile_n) && second ? scales[1] : scales[0];
         int v[8] = {0, 0, 0, 0, 0, 0, 0, 0};
         UNROLL
         for (uint p = 0; p < (PAIR(tile_n) ? 2 : 1) * parts; p++) {
@@ -257,9 +280,9 @@ LINEAR_INLINE void store_any_rows(linear_t a, const int *sums, end_t e, global c
         UNROLL
         for (uint i = 0; i < 8; i++)
             patch[end_row(i, lane) * PATCH_PITCH + lane / 4 + i / 2 % 2 * 8] = w8a8_value(
-                v[i], x_scale[min(row + end_row(i, lane), a.m - 1)], i / 2 % 2 ? scale.y : scale.x);
+                v[i], e.x_scale[from + end_row(i, lane)], i / 2 % 2 ? scale.y : scale.x);
         nv90_warp_sync();
-        row += lane / 2;
+        const ulong row = e.tile.row + from + lane / 2;
         if (row < a.m && block * 16 + c < a.n)
             finish8(a, row, block * 16 + c, patch + lane / 2 * PATCH_PITCH + c);
         nv90_warp_sync();
@@ -281,16 +304,16 @@ LINEAR_INLINE uint chunk_at(uint row, uint chunk, const uint tile_n)
 }
 
 LINEAR_INLINE void store_plain_rows(const linear_t a, const int *sums, end_t e,
-                                    global const float *x_scale, const uint t, const uint tile_n)
+                                    const uint t, const uint tile_n)
 {
     const uint lane = hidden((uint)get_local_id(0)) % 32, chunks = PAIR(tile_n) ? 4 : 2;
-    const uint patch = (uint)(size_t)e.patch, last = (uint)a.m - 1;
+    const uint patch = (uint)(size_t)e.patch;
     const uint put_row = lane / 16 * 8 + lane % 8, put_chunk = lane / 8 % 2;
     const uint get_row = lane / chunks, chunk = lane % chunks;
     const uint column = e.block * 16 + chunk * 8;
     float2 scale[2];
-    scale[0] = block_scales(a, e.block, lane);
-    scale[1] = PAIR(tile_n) ? block_scales(a, e.block + 1, lane) : scale[0];
+    scale[0] = group_scales(a, e.w_scale[0]);
+    scale[1] = PAIR(tile_n) ? group_scales(a, e.w_scale[1]) : scale[0];
     global ushort *y = (global ushort *)a.y + a.y_rows.offset + a.first + column +
                        (ulong)(e.tile.row + get_row) * a.y_rows.s0;
     UNROLL
@@ -301,8 +324,7 @@ LINEAR_INLINE void store_plain_rows(const linear_t a, const int *sums, end_t e,
                 float x[4];
                 UNROLL
                 for (uint i = 0; i < 4; i++)
-                    x[i] =
-                        x_scale[min(e.tile.row + p * 16 + end_row(i / 2 * 4 + i % 2, lane), last)];
+                    x[i] = e.x_scale[p * 16 + end_row(i / 2 * 4 + i % 2, lane)];
                 UNROLL
                 for (uint b = 0; b < (PAIR(tile_n) ? 2 : 1); b++) {
                     uint v[4];
@@ -331,14 +353,14 @@ LINEAR_INLINE void store_plain_rows(const linear_t a, const int *sums, end_t e,
     }
 }
 
-LINEAR_INLINE void store_tile(const linear_t a, const int *sums, end_t e,
-                              global const float *x_scale, const uint t, const uint tile_n)
+LINEAR_INLINE void store_tile(const linear_t a, const int *sums, end_t e, const uint t,
+                              const uint tile_n)
 {
     nv90_warp_sync(); // the weights have been read
     if (is_plain(a))
-        store_plain_rows(a, sums, e, x_scale, t, tile_n);
+        store_plain_rows(a, sums, e, t, tile_n);
     else
-        store_any_rows(a, sums, e, x_scale, t, tile_n);
+        store_any_rows(a, sums, e, t, tile_n);
     nv90_proxy_fence();
     nv90_warp_sync();
 }
@@ -361,35 +383,49 @@ LINEAR_INLINE bool is_whole(const linear_t a, const meet_t m, uint count, uint t
 }
 
 LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, local uchar *tiles,
-                                  local const told_t *told, global uchar *codes, uint code_pitch,
-                                  uint width, const meet_t meet, const uint t, const uint tile_n)
+                                  local const told_t *told, local float *x_scales,
+                                  global const float *x_scale, uint width, const meet_t meet,
+                                  const uint t, const uint tile_n)
 {
-    const uint item = (uint)get_local_id(0), blocks = PAIR(tile_n) ? 2 : 1; // of a warp
-    const uint codes_at = X_BYTES(t) + item / 32 * (blocks * BLOCK) + item % 32 * 16;
+    const uint item = (uint)get_local_id(0), lane = item % 32, blocks = PRODUCTS(tile_n); // of a warp
+    const uint codes_at = X_BYTES(t) + item / 32 * (blocks * BLOCK) + lane * 16;
     for (;;) {
+        // By shuffles ptxas knows that numbers are the same in all lanes, as descriptors must be.
+        s.slot = nv_shuffle(s.slot, 0);
         nv90_barrier_wait(s.full + s.slot * 8, s.phase);
-        const uint count = nv_shuffle(told[s.slot].stages, 0); // so that ptxas knows it uniform
+        const uint count = nv_shuffle(told[s.slot].stages, 0);
         if (count == 0)
             break;
+        const uint first = hidden(item) / 32 * blocks;
+        end_t e = {.x_scale = x_scales + item / 32 * t,
+                   .block = told[s.slot].column / 16 + first,
+                   .tile = {told[s.slot].row, told[s.slot].column}};
+        float scale[8];
+        UNROLL
+        for (uint i = 0; i < t / 32; i++)
+            scale[i] = x_scale[min(e.tile.row + 32 * i + lane, (uint)a.m - 1)];
+        UNROLL
+        for (uint i = 0; i < blocks; i++)
+            e.w_scale[i] = block_scales(a, e.block + i);
         int sums[128];
         UNROLL
-        for (uint i = 0; i < (PAIR(tile_n) ? t : t / 2); i++)
+        for (uint i = 0; i < blocks * (t / 2); i++)
             sums[i] = 0;
         s = sum_stages(count, s, codes_at, sums, t, tile_n);
-        const uint first = hidden(item) / 32 * blocks;
-        const told_t tile = told[s.slot];
-        const end_t e = {tiles + s.slot * STAGE(t, tile_n) + X_BYTES(t) + first * BLOCK,
-                         tile.column / 16 + first,
-                         {tile.row, tile.column}};
         // A warp may have none of a narrower tile.
-        if (first * 16 < width && is_whole(a, meet, count, tile.tile, sums, t, tile_n))
-            store_tile(a, sums, e, scales_of_x(codes, hidden(code_pitch), a.m), t, tile_n);
+        if (first * 16 < width && is_whole(a, meet, count, told[s.slot].tile, sums, t, tile_n)) {
+            UNROLL
+            for (uint i = 0; i < t / 32; i++)
+                e.x_scale[32 * i + lane] = scale[i];
+            e.patch = tiles + s.slot * STAGE(t, tile_n) + X_BYTES(t) + first * BLOCK;
+            store_tile(a, sums, e, t, tile_n);
+        }
         free_stage(&s);
         s = next_stage(s, STAGES(t, tile_n));
     }
 }
 
-#define W8A8(t, n_, up, down)                                                                      \
+#define W8A8(t, n_)                                                                                \
     kernel __attribute__((reqd_work_group_size(384, 1, 1)))                                        \
     RESIDENT(1) void linear_w8a8_wgmma_##t##x##n_(LINEAR_PARAMETERS, W8A8_PARAMETERS,              \
                                                   const uint width, SPLIT_PARAMETERS)              \
@@ -398,6 +434,7 @@ LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, local uchar *til
         local uchar map[NV90_MAP_BYTES] __attribute__((aligned(128)));                             \
         local ulong barriers[2 * STAGES(t, n_)];                                                   \
         local told_t told[STAGES(t, n_)];                                                          \
+        local float x_scales[8 * t]; /* of each warp */                                            \
         local uint slot;                                                                           \
         const linear_t a = LINEAR_ARGUMENTS;                                                       \
         const uint item = (uint)get_local_id(0), full = (uint)(size_t)barriers;                    \
@@ -412,12 +449,13 @@ LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, local uchar *til
         }                                                                                          \
         barrier(CLK_LOCAL_MEM_FENCE);                                                              \
         if (item < 256) {                                                                          \
-            nv90_registers_up(up);                                                                 \
+            nv90_registers_up(216);                                                                \
             const meet_t meet = {split_whole, split_per, split_sums + w8a8_floats(m, code_pitch),  \
                                  split_counts};                                                    \
-            multiply_tiles(a, s, tiles, told, codes, code_pitch, width, meet, t, n_);              \
+            multiply_tiles(a, s, tiles, told, x_scales, scales_of_x(codes, code_pitch, m), width,  \
+                           meet, t, n_);                                                           \
         } else {                                                                                   \
-            nv90_registers_down(down);                                                             \
+            nv90_registers_down(72);                                                               \
             const share_t share = SPLIT_SHARE(tiles_of(a, t, width), (k + STAGE_K - 1) / STAGE_K); \
             if (item < 256 + 32) {                                                                 \
                 const ulong published = nv90_map_of(slot, 0);                                      \
@@ -427,12 +465,12 @@ LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, local uchar *til
         }                                                                                          \
         /* All boxes have arrived. */                                                              \
         barrier(CLK_LOCAL_MEM_FENCE);                                                              \
-        if (item == 256)                                                                           \
+        if (hidden(item) == 256)                                                                   \
             nv90_give_slot(slot);                                                                  \
     }
 
-W8A8(128, 128, 216, 72)
-W8A8(256, 128, 216, 72)
-W8A8(32, 256, 216, 72)
-W8A8(64, 256, 216, 72)
-W8A8(128, 256, 232, 40)
+W8A8(128, 128)
+W8A8(256, 128)
+W8A8(32, 256)
+W8A8(64, 256)
+W8A8(128, 256)
