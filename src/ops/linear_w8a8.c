@@ -56,9 +56,11 @@ llmk_status llmk_linear_w8a8_quantise(llmk_launch *launch, const linear_problem 
 {
     char defines[16];
     llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype), NULL);
+    const bool plain =
+        p->x.unit && p->x.align >= 16 && p->weights->k % 16 == 0 && p->weights->k > 0;
     const linear_recipe r = {.file = "linear/linear_w8a8_rows.cl",
                              .defines = defines,
-                             .kernel = "linear_w8a8_rows",
+                             .kernel = plain ? "linear_w8a8_rows_plain" : "linear_w8a8_rows",
                              .rows = 1,
                              .columns = UINT32_MAX,
                              .local = {ROW_ITEMS, 1, 1},
