@@ -226,6 +226,17 @@ LINEAR_INLINE stages_t sum_stages(uint count, stages_t s, uint codes_at, int *su
     return s;
 }
 
+// Stages of which this warpgroup has no part, and of which the first is there.
+LINEAR_INLINE void pass_stages(uint count, stages_t *s, const uint stages)
+{
+    for (uint n = 0; n < count; n++) {
+        if (n > 0)
+            nv90_barrier_wait(s->full + s->slot * 8, s->phase);
+        free_stage(s);
+        *s = next_stage(*s, stages);
+    }
+}
+
 // ---- The end of a tile
 //
 // Of 16 rows of x a warp has 16 columns of y, the rows of a block of W, or 32. They pass through the
@@ -377,8 +388,9 @@ LINEAR_INLINE bool is_whole(const linear_t a, const meet_t m, uint count, uint t
 {
     const uint stages = (a.k + STAGE_K - 1) / STAGE_K;
     const share_t share = {(uint)get_group_id(0), 0, 0, stages, m.whole, hidden(m.per)};
+    const piece_t piece = {tile, 0, 0, 0};
     return count == stages ||
-           split_meet(share, tile, m.sums, m.counts, sums, PAIR(tile_n) ? t : t / 2,
+           split_meet(share, piece, m.sums, m.counts, sums, PAIR(tile_n) ? t : t / 2,
                       hidden((uint)get_local_id(0)) / 32, 8);
 }
 
@@ -389,6 +401,8 @@ LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, local uchar *til
 {
     const uint item = (uint)get_local_id(0), lane = item % 32, blocks = PRODUCTS(tile_n); // of a warp
     const uint codes_at = X_BYTES(t) + item / 32 * (blocks * BLOCK) + lane * 16;
+    // A warpgroup may have nothing of a narrow tile, and leaves the tensor cores to the other.
+    const bool works = nv_shuffle(item, 0) / 128 * (blocks * 64) < width;
     for (;;) {
         // By shuffles ptxas knows that numbers are the same in all lanes, as descriptors must be.
         s.slot = nv_shuffle(s.slot, 0);
@@ -396,6 +410,10 @@ LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, local uchar *til
         const uint count = nv_shuffle(told[s.slot].stages, 0);
         if (count == 0)
             break;
+        if (!works) {
+            pass_stages(count, &s, STAGES(t, tile_n));
+            continue;
+        }
         const uint first = hidden(item) / 32 * blocks;
         end_t e = {.x_scale = x_scales + item / 32 * t,
                    .block = told[s.slot].column / 16 + first,
@@ -469,6 +487,8 @@ LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, local uchar *til
             nv90_give_slot(slot);                                                                  \
     }
 
+W8A8(32, 128)
+W8A8(64, 128)
 W8A8(128, 128)
 W8A8(256, 128)
 W8A8(32, 256)

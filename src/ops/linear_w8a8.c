@@ -216,15 +216,15 @@ llmk_status llmk_linear_emulated_nv_w8a8_launch(llmk_launch *launch, const void 
 
 /* ---- On wgmma: cl/linear/linear_w8a8_wgmma.cl ---- */
 
-#define STAGE_K    128
-#define SPLIT_TIME 3000 /* of sums that meet, in nanoseconds */
+#define STAGE_K 128
 
 typedef struct wgmma_tile {
     const char *kernel;
     uint32_t rows, columns;
     uint32_t time;  /* of a stage, in nanoseconds on an H200 */
-    uint32_t end;   /* and of the end of a tile */
-    uint32_t trial; /* the most rows of x in trials, whose problems are small */
+    uint32_t end;   /* of the end of a tile */
+    uint32_t meet;  /* and of sums that meet */
+    uint32_t trial; /* the most rows of x in trials, where each has its turn */
 } wgmma_tile;
 
 /* How a segment is computed. Tiles of up to 128 rows may be narrower than the kernel's. The first
@@ -257,11 +257,13 @@ bool llmk_linear_w8a8_may_pair(const linear_problem *p)
     return p->y.simple && (!p->residual.present || p->residual.simple);
 }
 
-/* Where x is few rows, the time is that of reading W: four nanoseconds a row of a stage. */
+/* Where x is few rows, the time is that of reading W: four nanoseconds a row of a stage. Of half as
+ * many columns one warpgroup has none. */
 static uint64_t stage_time(const wgmma_tile *t, uint64_t width, uint64_t rows)
 {
     const uint64_t memory = 4 * width / rows;
-    return memory > t->time ? memory : t->time;
+    const uint64_t products = width * 2 > t->columns ? t->time : t->time * 3 / 5;
+    return memory > products ? memory : products;
 }
 
 /* So many columns that the tiles fill as few rounds of the device. */
@@ -292,7 +294,7 @@ static wgmma_plan plan_shared(const wgmma_tile *t, const linear_problem *p,
     const uint64_t time = stage_time(t, t->columns, rows);
     wgmma_plan plan = {t, t->columns, units, (uint32_t)whole, (uint32_t)per, UINT64_MAX};
     if (tiles % units != 0 && llmk_linear_may_split(p, tiles - whole, stages, units))
-        plan.time = whole / units * (stages * time + t->end) + per * time + 2 * t->end + SPLIT_TIME;
+        plan.time = whole / units * (stages * time + t->end) + per * time + 2 * t->end + t->meet;
     return plan;
 }
 
@@ -301,11 +303,13 @@ static wgmma_plan plan_for(const llmk_launch *launch, const linear_problem *p,
                            const llmk_segment *segment)
 {
     static const wgmma_tile tiles[] = {
-        {"linear_w8a8_wgmma_32x256", 32, 256, 300, 1000, 32},
-        {"linear_w8a8_wgmma_64x256", 64, 256, 400, 1200, 64},
-        {"linear_w8a8_wgmma_128x128", 128, 128, 400, 1200, 100},
-        {"linear_w8a8_wgmma_128x256", 128, 256, 760, 2000, 128},
-        {"linear_w8a8_wgmma_256x128", 256, 128, 660, 2000, UINT32_MAX}};
+        {"linear_w8a8_wgmma_32x128", 32, 128, 220, 1000, 10000, 20},
+        {"linear_w8a8_wgmma_32x256", 32, 256, 330, 1000, 12000, 32},
+        {"linear_w8a8_wgmma_64x128", 64, 128, 270, 1500, 12000, 50},
+        {"linear_w8a8_wgmma_64x256", 64, 256, 470, 1500, 16000, 64},
+        {"linear_w8a8_wgmma_128x128", 128, 128, 440, 2000, 16000, 100},
+        {"linear_w8a8_wgmma_128x256", 128, 256, 760, 3000, 25000, 128},
+        {"linear_w8a8_wgmma_256x128", 256, 128, 660, 3000, 25000, UINT32_MAX}};
     const uint64_t m = p->x.nrows, stages = (p->weights->depth + STAGE_K - 1) / STAGE_K;
     const uint32_t units = launch->ctx->caps.compute_units;
     const llmk_config *c = launch->config;
@@ -393,12 +397,12 @@ static llmk_status try_rows(llmk_trial *t, const linear_problem *like, const llm
 
 llmk_status llmk_linear_w8a8_self_test(llmk_trial *t, const linear_problem *like)
 {
-    static const uint64_t rows[] = {5, 40, 70, 128, 200};
+    static const uint64_t rows[] = {5, 40, 70, 30, 64, 128, 200};
     const bool nv90 = t->variant->launch == llmk_linear_nv90_w8a8_launch;
-    const size_t count = nv90 ? 5 : 3;
+    const size_t count = nv90 ? 7 : 3;
     llmk_workspace *workspace = NULL;
     LLMK_TRY(llmk_workspace_create(
-        t->ctx, llmk_linear_w8a8_bytes(rows[count - 1], 200) + llmk_linear_split_bytes(like),
+        t->ctx, llmk_linear_w8a8_bytes(rows[count - 1], 256) + llmk_linear_split_bytes(like),
         &workspace));
     llmk_status status = LLMK_OK;
     for (unsigned i = 0; status == LLMK_OK && i < count; i++) {
