@@ -36,7 +36,7 @@
 #define TILE_N(h)  (COLUMNS(h) * 64)
 #define TILE_M(h)  (ROWS(h) * T(h))
 #define W_BYTES(h) (TILE_N(h) / 16 * 1024) // two parts of each block of 16 rows
-#define G_BYTES(h) (GROUPED ? TILE_N(h) / 2 * 16 : 0)
+#define G_BYTES(h) (TILE_N(h) / 2 * 16)
 #define X_BYTES(h) (TILE_M(h) * STAGE_K * 2)
 #define COPIED(h)  (X_BYTES(h) + W_BYTES(h))
 #define STAGE(h)   (COPIED(h) + G_BYTES(h))
@@ -82,10 +82,25 @@ LINEAR_INLINE stages_t next_stage(stages_t s, const uint h)
 
 // ---- The warps that copy
 
+// Those that multiply have no registers for what finds a tile: they are told with the first stage of a
+// piece. No stages: it was the last. Pieces that are under way are no more than stages, and one.
+typedef struct {
+    uint stages, tile, row, column;
+} told_t;
+#define TOLD 16
+
+// ptxas must not know that it is the same, and keep it, or what is made of it, for later.
+static inline uint hidden(uint v)
+{
+    asm volatile("" : "+r"(v));
+    return v;
+}
+
 LINEAR_INLINE void copy_tiles(const linear_t a, stages_t s, const share_t share, ulong map,
-                              const uint h)
+                              local told_t *told, const uint h)
 {
     const uint lane = (uint)get_local_id(0) % 32;
+    uint number = 0;
     for (piece_t p = piece_first(share); piece_is_there(share, p); p = piece_next(share, p)) {
         const place_t tile = place_of(a, p.tile, h);
         const uint block = min(tile.column / 16 + lane, (a.n - 1) / 16);
@@ -94,6 +109,9 @@ LINEAR_INLINE void copy_tiles(const linear_t a, stages_t s, const share_t share,
             const uint to = s.tiles + s.slot * STAGE(h), full = s.full + s.slot * 8;
             nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
             if (lane == 0) {
+                if (stage == p.begin)
+                    told[number % TOLD] =
+                        (told_t){p.end - p.begin, p.tile, tile.row, tile.column};
                 nv90_barrier_expect(full, COPIED(h));
                 for (uint i = 0; i < STAGE_K; i += 64)
                     nv90_box_rows(to + i * (TILE_M(h) * 2), map, stage * STAGE_K + i, tile.row,
@@ -104,6 +122,12 @@ LINEAR_INLINE void copy_tiles(const linear_t a, stages_t s, const share_t share,
             w += 1024;
             s = next_stage(s, h);
         }
+        number++;
+    }
+    nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
+    if (lane == 0) {
+        told[number % TOLD].stages = 0;
+        nv90_barrier_arrive(s.full + s.slot * 8);
     }
 }
 
@@ -142,7 +166,7 @@ LINEAR_INLINE group_t group_in(uint4 v)
 // The groups of BATCH stages are asked for at one time: they come from far away. A warp has those of
 // 64 rows of W for each 32 pairs.
 #ifndef BATCH
-#define BATCH 4
+#define BATCH 2
 #endif
 #ifndef GROUP_WARPS
 #define GROUP_WARPS 2
@@ -152,8 +176,8 @@ LINEAR_INLINE void copy_groups(const linear_t a, stages_t s, const share_t share
                                const uint h)
 {
     const uint lane = (uint)get_local_id(0) % 32, last = (a.n - 1) / 16;
+    const uint first = warp * RECORDS(h) * 4 + lane / 8;
     for (piece_t p = piece_first(share); piece_is_there(share, p); p = piece_next(share, p)) {
-        const uint first = warp * RECORDS(h) * 4 + lane / 8;
         const uint block = place_of(a, p.tile, h).column / 16 + first;
         uint unit[4 / GROUP_WARPS];
         UNROLL
@@ -185,6 +209,9 @@ LINEAR_INLINE void copy_groups(const linear_t a, stages_t s, const share_t share
             }
         }
     }
+    nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
+    if (lane == 0)
+        nv90_barrier_arrive(s.full + s.slot * 8);
 }
 
 // ---- Weights to operands
@@ -329,10 +356,9 @@ LINEAR_INLINE void scale(float *to, const float *sums, float2 scale, const uint 
 }
 
 // `count` stages. Operands are made a pair of products ahead, while those before are running, of codes
-// that are asked for a part ahead. group: of the rows, where they have one. to: the sums of all groups;
-// sums itself but for GROUPED == 1.
+// that are asked for a part ahead. to: the sums of all groups; sums itself but for GROUPED == 1.
 LINEAR_INLINE void sum_stages(const linear_t a, uint count, stages_t *stages, lane_t l,
-                              group_t group, float *sums, float *to, const uint h)
+                              float *sums, float *to, const uint h)
 {
     const bool never = a.pitch == 0;
     stages_t s = *stages, after = s;
@@ -343,9 +369,7 @@ LINEAR_INLINE void sum_stages(const linear_t a, uint count, stages_t *stages, la
     UNROLL
     for (uint i = 0; i < 16; i++)
         set[i] = 0;
-    nv90_barrier_wait(s.full + s.slot * 8, s.phase);
-    if (GROUPED)
-        group = stage_group(&s, l, h);
+    group_t group = stage_group(&s, l, h);
     uint4 codes = codes_of(&s, 0, l, h);
     operands(set, l.quad, codes, 0, group.zeros);
     if (PART == 1)
@@ -402,64 +426,72 @@ LINEAR_INLINE void sum_stages(const linear_t a, uint count, stages_t *stages, la
 #define PATCH       16
 #define PATCH_PITCH (16 + 4)
 
-LINEAR_INLINE void store_tile(const linear_t a, const float *total, place_t tile, uint block,
-                              local float *patch, const uint h)
+// The place of a warp's products among those of a stage: blocks of W, rows of x.
+LINEAR_INLINE uint block_of(uint warp, const uint h)
 {
-    const uint lane = (uint)get_local_id(0) % 32, g = lane / 4, q = lane % 4;
-    UNROLL
-    for (uint p = 0; p < T(h) / PATCH; p++) {
-        if (tile.row + p * PATCH < a.m) {
-            UNROLL
-            for (uint i = 0; i < PATCH / 2; i++)
-                patch[(i / 4 * 8 + 2 * q + i % 2) * PATCH_PITCH + g + i / 2 % 2 * 8] =
-                    total[p * (PATCH / 2) + i];
-            nv90_warp_sync();
-            const uint row = tile.row + p * PATCH + lane / 2, c = lane % 2 * 8;
-            if (row < a.m && block * 16 + c < a.n)
-                finish8(a, row, block * 16 + c, patch + lane / 2 * PATCH_PITCH + c);
-            nv90_warp_sync();
-        }
-    }
+    return ROWS(h) == 1 ? warp : warp % (4 * COLUMNS(h));
+}
+LINEAR_INLINE uint rows_of(uint warp, const uint h)
+{
+    return ROWS(h) == 1 ? 0 : warp / (4 * COLUMNS(h)) * T(h);
 }
 
-LINEAR_INLINE group_t row_group(const linear_t a, uint block, uint lane)
+// Rows `from` ... from + PATCH - 1 of the warp's. What it needs beside the sums it finds anew.
+LINEAR_INLINE void store_patch(linear_t a, const float *total, uint from, local const told_t *told,
+                               local float *patches, const uint h)
 {
-    return group_in(record_of(a, load_group(a, min(block, (a.n - 1) / 16), 0, lane / 4), NULL));
+    a.first = hidden(a.first);
+    a.y_type = hidden(a.y_type);
+    a.bias_type = hidden(a.bias_type);
+    a.residual_type = hidden(a.residual_type);
+    a.y_rows.n1 = hidden((uint)a.y_rows.n1);
+    a.residual_rows.n1 = hidden((uint)a.residual_rows.n1);
+    const uint item = hidden((uint)get_local_id(0)), lane = item % 32, warp = item / 32;
+    local float *patch = patches + warp * (PATCH * PATCH_PITCH);
+    UNROLL
+    for (uint i = 0; i < PATCH / 2; i++)
+        patch[(i / 4 * 8 + lane % 4 * 2 + i % 2) * PATCH_PITCH + lane / 4 + i / 2 % 2 * 8] =
+            total[i];
+    nv90_warp_sync();
+    const uint row = told->row + rows_of(warp, h) + from + lane / 2;
+    const uint column = told->column + block_of(warp, h) * 16 + lane % 2 * 8;
+    if (row < a.m && column < a.n)
+        finish8(a, row, column, patch + lane / 2 * PATCH_PITCH + lane % 2 * 8);
+    nv90_warp_sync();
 }
 
-LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, const share_t share,
-                                  global float *places, global uint *counts, local float *patches,
-                                  const uint h)
+LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *told, uint whole,
+                                  uint per, global float *places, global uint *counts,
+                                  local float *patches, const uint h)
 {
-    const uint item = (uint)get_local_id(0), warp = item / 32, lane = item % 32;
-    const uint of_w = ROWS(h) == 1 ? warp : warp % (4 * COLUMNS(h));
-    const uint row = ROWS(h) == 1 ? 0 : warp / (4 * COLUMNS(h)) * T(h);
-    const lane_t l = {X_BYTES(h) + of_w * 1024 + lane * 16,
-                      COPIED(h) + (of_w * 8 + lane / 4) * 16, row * NV90_ROW, quad_of(lane)};
-    float sums[MAX_T / 2], totals[GROUPED == 1 ? MAX_T / 2 : 1];
-    float *total = GROUPED == 1 ? totals : sums;
-    UNROLL
-    for (uint i = 0; i < T(h) / 2; i++)
-        sums[i] = 0.0f;
-    piece_t p = piece_first(share);
-    place_t tile = place_of(a, p.tile, h);
-    group_t group = {};
-    if (!GROUPED)
-        group = row_group(a, tile.column / 16 + of_w, lane);
-    while (piece_is_there(share, p)) {
-        const piece_t done = p;
-        const place_t at = {tile.row + row, tile.column};
-        sum_stages(a, p.end - p.begin, &s, l, group, sums, total, h);
-        p = piece_next(share, p);
-        if (piece_is_there(share, p)) {
-            tile = place_of(a, p.tile, h);
-            if (!GROUPED) // of the next tile, before this one is stored
-                group = row_group(a, tile.column / 16 + of_w, lane);
+    const uint item = (uint)get_local_id(0), lane = item % 32, of_w = block_of(item / 32, h);
+    const lane_t l = {X_BYTES(h) + of_w * 1024 + lane * 16, COPIED(h) + (of_w * 8 + lane / 4) * 16,
+                      rows_of(item / 32, h) * NV90_ROW, quad_of(lane)};
+    for (uint number = 0;; number++) {
+        nv90_barrier_wait(s.full + s.slot * 8, s.phase);
+        const uint count = told[number % TOLD].stages;
+        if (count == 0)
+            break;
+        float sums[MAX_T / 2], totals[GROUPED == 1 ? MAX_T / 2 : 1];
+        float *total = GROUPED == 1 ? totals : sums;
+        UNROLL
+        for (uint i = 0; i < T(h) / 2; i++)
+            sums[i] = 0.0f;
+        sum_stages(a, count, &s, l, sums, total, h);
+
+        local const told_t *tile = told + hidden(number) % TOLD;
+        const uint stages = (a.k + STAGE_K - 1) / STAGE_K;
+        bool all = count == stages;
+        if (!all) {
+            const share_t share = {(uint)get_group_id(0), (uint)get_num_groups(0), 0, stages,
+                                   whole, per};
+            all = split_meet(share, tile->tile, places, counts, total, T(h) / 2,
+                             hidden((uint)get_local_id(0)) / 32, WARPS);
         }
-        if (piece_is_whole(share, done) ||
-            split_meet(share, done, places, counts, total, T(h) / 2, warp, WARPS))
-            store_tile(a, total, at, at.column / 16 + of_w, patches + warp * (PATCH * PATCH_PITCH),
-                       h);
+        UNROLL
+        for (uint i = 0; i < T(h); i += PATCH)
+            if (all)
+                store_patch(a, total + i / 2, i, tile, patches, h);
     }
 }
 
@@ -473,13 +505,13 @@ LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, const share_t sh
         local uchar map[NV90_MAP_BYTES] __attribute__((aligned(128)));                             \
         local float patches[WARPS * PATCH * PATCH_PITCH] __attribute__((aligned(16)));             \
         local ulong barriers[2 * STAGES(shape)];                                                   \
+        local told_t told[TOLD];                                                                   \
         local uint slot;                                                                           \
         const linear_t a = LINEAR_ARGUMENTS;                                                       \
-        const share_t share = SPLIT_SHARE(tiles_of(a, h), (a.k + STAGE_K - 1) / STAGE_K);          \
         const uint item = (uint)get_local_id(0), full = (uint)(size_t)barriers;                    \
         const stages_t s = {(uint)(size_t)tiles, full, full + STAGES(h) * 8, 0, 0};                \
         if (item < STAGES(h)) {                                                                    \
-            nv90_barrier_init(s.full + item * 8, GROUPED ? 1 + GROUP_WARPS : 1);                   \
+            nv90_barrier_init(s.full + item * 8, 1 + GROUP_WARPS);                                 \
             nv90_barrier_init(s.free + item * 8, WARPS);                                           \
         }                                                                                          \
         if (item == ITEMS) {                                                                       \
@@ -490,15 +522,17 @@ LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, const share_t sh
         barrier(CLK_LOCAL_MEM_FENCE);                                                              \
         if (item < ITEMS) {                                                                        \
             nv90_registers_up(REGS_UP);                                                            \
-            multiply_tiles(a, s, share, split_sums, split_counts, patches, h);                     \
+            multiply_tiles(a, s, told, split_whole, split_per, split_sums, split_counts, patches,  \
+                           h);                                                                     \
         } else {                                                                                   \
             nv90_registers_down(REGS_DOWN);                                                        \
             const uint warp = item / 32 - WARPS;                                                   \
+            const share_t share = SPLIT_SHARE(tiles_of(a, h), (a.k + STAGE_K - 1) / STAGE_K);      \
             if (warp == 0) {                                                                       \
                 const ulong published = nv90_map_of(slot, 0);                                      \
                 nv90_map_publish(published, (uint)(size_t)map);                                    \
-                copy_tiles(a, s, share, published, h);                                             \
-            } else if (GROUPED && warp <= GROUP_WARPS) {                                           \
+                copy_tiles(a, s, share, published, told, h);                                       \
+            } else if (warp <= GROUP_WARPS) {                                                      \
                 copy_groups(a, s, share, warp - 1, h);                                             \
             }                                                                                      \
         }                                                                                          \
