@@ -96,8 +96,8 @@ static inline uint hidden(uint v)
     return v;
 }
 
-LINEAR_INLINE void copy_tiles(const linear_t a, stages_t s, const share_t share, ulong map,
-                              local told_t *told, const uint h)
+LINEAR_INLINE void copy_tiles(const linear_t a, stages_t s, uint raw, const share_t share,
+                              ulong map, local told_t *told, const uint h)
 {
     const uint lane = (uint)get_local_id(0) % 32;
     uint number = 0;
@@ -112,10 +112,11 @@ LINEAR_INLINE void copy_tiles(const linear_t a, stages_t s, const share_t share,
                 if (stage == p.begin)
                     told[number % TOLD] =
                         (told_t){p.end - p.begin, p.tile, tile.row, tile.column};
-                nv90_barrier_expect(full, COPIED(h));
+                nv90_barrier_expect(full, W_BYTES(h));
+                nv90_barrier_expect(raw + s.slot * 8, X_BYTES(h));
                 for (uint i = 0; i < STAGE_K; i += 64)
                     nv90_box_rows(to + i * (TILE_M(h) * 2), map, stage * STAGE_K + i, tile.row,
-                                  full);
+                                  raw + s.slot * 8);
             }
             if (lane < TILE_N(h) / 16)
                 nv90_bulk(to + X_BYTES(h) + lane * 1024, w, 1024, full);
@@ -127,6 +128,7 @@ LINEAR_INLINE void copy_tiles(const linear_t a, stages_t s, const share_t share,
     nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
     if (lane == 0) {
         told[number % TOLD].stages = 0;
+        nv90_barrier_arrive(raw + s.slot * 8);
         nv90_barrier_arrive(s.full + s.slot * 8);
     }
 }
@@ -216,82 +218,9 @@ LINEAR_INLINE void copy_groups(const linear_t a, stages_t s, const share_t share
 
 // ---- Weights to operands
 //
-// The layout gives lane q of a quad weights 8q ... 8q+7 of every 32 along K, two words of two pairs
-// each. wgmma, with x in its own order, wants of it pair q of each of the four lanes.
-
-typedef struct {
-    bool upper;                      // q >= 2
-    uint mine, others, first, second; // selectors of bytes
-} quad_t;
-
-static inline quad_t quad_of(uint lane)
-{
-    // Pair p of a word: bytes p and p + 2 of 4-bit codes, 2p and 2p + 1 of 8 bits. Of two words.
-#define BYTES(a, b)                                                                                \
-    (W_IS_U4 ? (a) | (b) << 4 | ((a) + 2) << 8 | ((b) + 2) << 12                                   \
-             : (a)*2 | ((a)*2 + 1) << 4 | ((b)*2) << 8 | ((b)*2 + 1) << 12)
-#define OTHER (W_IS_U4 ? 4u : 2u) // the same pair of the second word
-    const uint pair = lane & 1;
-    quad_t q;
-    q.upper = lane & 2;
-    // Two words, of lanes q and q ^ 2: the lower lane's first.
-    q.mine = q.upper ? BYTES(OTHER + pair, pair) : BYTES(pair, OTHER + pair);
-    q.others = q.upper ? BYTES(OTHER + 1 - pair, 1 - pair) : BYTES(1 - pair, OTHER + 1 - pair);
-    q.first = pair ? BYTES(OTHER, 0u) : BYTES(0u, OTHER);
-    q.second = pair ? BYTES(OTHER + 1, 1u) : BYTES(1u, OTHER + 1);
-    return q;
-#undef BYTES
-#undef OTHER
-}
-
-static inline uint shuffle(uint v, uint lanes)
-{
-    uint other;
-    asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;"
-                 : "=r"(other)
-                 : "r"(v), "r"(lanes));
-    return other;
-}
-
-// w[i]: pair q of lanes 2i and 2i + 1.
-LINEAR_INLINE void exchange(quad_t q, uint w0, uint w1, uint *w)
-{
-    const uint kept = q.upper ? w1 : w0;
-    const uint given = shuffle(q.upper ? w0 : w1, 2);
-    const uint mine = bytes_select(kept, given, q.mine);
-    const uint others = shuffle(bytes_select(kept, given, q.others), 1);
-    w[0] = bytes_select(mine, others, q.first);
-    w[1] = bytes_select(mine, others, q.second);
-}
-
-// The operands of pair `pair` of a part, whose codes these are.
-LINEAR_INLINE void operands(uint *a, quad_t q, uint4 codes, const uint pair, halves_zeros z)
-{
-    uint w[4];
-#if W_IS_U4
-    exchange(q, pair ? codes.z : codes.x, pair ? codes.w : codes.y, w);
-#else
-    exchange(q, codes.x, codes.y, w);
-    exchange(q, codes.z, codes.w, w + 2);
-#endif
-    nv90_held(a);
-    for (uint i = 0; i < 2; i++) {
-#if GROUPED == 2
-        unit_operands(w[i], z, a + 4 * i);
-#elif W_IS_U4
-        u4_operands(w[i], z, a + 4 * i);
-#else
-        s8_operands(w[i], w[2 + i], z, a + 4 * i);
-#endif
-    }
-}
-
-// ---- The warpgroups that multiply
-
-typedef struct {
-    uint codes_at, group_at, x_at; // in a stage
-    quad_t quad;
-} lane_t;
+// Of every 32 along K lane q of a quad has weights 8q ... 8q+7, four pairs; of 16 along K wgmma wants
+// from it those that lie with pairs q and q + 4 of x. So x is put into another order, where it lies:
+// of each 64 bytes of a row, four chunks of four pairs, chunk c becomes pair c of each chunk.
 
 static inline uint4 get(uint from)
 {
@@ -302,6 +231,77 @@ static inline uint4 get(uint from)
                  : "memory");
     return v;
 }
+
+// Word lane % 4 of the 16 bytes at each of four addresses, those of lanes r, r + 8, r + 16 and r + 24,
+// r = lane / 4.
+static inline uint4 get_words(uint from)
+{
+    uint4 v;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(from)
+                 : "memory");
+    return v;
+}
+
+// Where chunk `chunk` of row r of an atom lies: as nv90_offset(), with rows in such an order that what
+// eight lanes put is in different banks.
+static inline uint place_of_chunk(uint r, uint chunk)
+{
+    const uint row = r / 2 | r % 2 * 4;
+    return row * NV90_ROW + ((chunk ^ row) * 16);
+}
+
+LINEAR_INLINE void order_x(stages_t s, uint raw, local const told_t *told, const uint h)
+{
+    const uint lane = (uint)get_local_id(0) % 32;
+    const uint from = place_of_chunk(lane % 8, lane / 8), to = place_of_chunk(lane / 4, lane % 4);
+    for (uint number = 0, left = 0;; left--) {
+        nv90_barrier_wait(raw + s.slot * 8, s.phase);
+        if (left == 0)
+            left = told[number++ % TOLD].stages;
+        if (left > 0) {
+            UNROLL
+            for (uint i = 0; i < X_BYTES(h); i += 8 * NV90_ROW) {
+                const uint at = s.tiles + s.slot * STAGE(h) + i;
+                const uint4 v = get_words(at + from), w = get_words(at + (from ^ 64));
+                nv90_put(at + to, v);
+                nv90_put(at + (to ^ 64), w);
+            }
+            nv90_copies_land(0);
+        }
+        nv90_warp_sync();
+        if (lane == 0)
+            nv90_barrier_arrive(s.full + s.slot * 8);
+        if (left == 0)
+            break;
+        s = next_stage(s, h);
+    }
+}
+
+// The operands of pair `pair` of a part, whose codes these are.
+LINEAR_INLINE void operands(uint *a, uint4 codes, const uint pair, halves_zeros z)
+{
+    nv90_held(a);
+    for (uint i = 0; i < 2; i++) {
+#if W_IS_U4
+        const uint w = pair ? (i ? codes.w : codes.z) : i ? codes.y : codes.x;
+#if GROUPED == 2
+        unit_operands(w, z, a + 4 * i);
+#else
+        u4_operands(w, z, a + 4 * i);
+#endif
+#else
+        s8_operands(i ? codes.y : codes.x, i ? codes.w : codes.z, z, a + 4 * i);
+#endif
+    }
+}
+
+// ---- The warpgroups that multiply
+
+typedef struct {
+    uint codes_at, group_at, x_at; // in a stage
+} lane_t;
 
 LINEAR_INLINE uint4 codes_of(const stages_t *s, uint part, lane_t l, const uint h)
 {
@@ -371,7 +371,7 @@ LINEAR_INLINE void sum_stages(const linear_t a, uint count, stages_t *stages, la
         set[i] = 0;
     group_t group = stage_group(&s, l, h);
     uint4 codes = codes_of(&s, 0, l, h);
-    operands(set, l.quad, codes, 0, group.zeros);
+    operands(set, codes, 0, group.zeros);
     if (PART == 1)
         codes = codes_of(&s, 1, l, h);
     for (uint stage = 0; stage < count; stage++) {
@@ -381,8 +381,7 @@ LINEAR_INLINE void sum_stages(const linear_t a, uint count, stages_t *stages, la
         for (uint i = 0; i < PAIRS; i++) {
             const uint made = (i + 1) % PAIRS; // of the next stage, where it is 0
             multiply(sums, set + i % 2 * 8, &s, l, i, GROUPED == 1 ? i > 0 : 1, h);
-            operands(set + (i + 1) % 2 * 8, l.quad, codes, made % PART,
-                     made ? group.zeros : next.zeros);
+            operands(set + (i + 1) % 2 * 8, codes, made % PART, made ? group.zeros : next.zeros);
             if (!GROUPED && i == 0 && stage > 0)
                 free_stage(&after); // that of the stage before
             if (made + 1 == PAIRS) {
@@ -466,7 +465,7 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
 {
     const uint item = (uint)get_local_id(0), lane = item % 32, of_w = block_of(item / 32, h);
     const lane_t l = {X_BYTES(h) + of_w * 1024 + lane * 16, COPIED(h) + (of_w * 8 + lane / 4) * 16,
-                      rows_of(item / 32, h) * NV90_ROW, quad_of(lane)};
+                      rows_of(item / 32, h) * NV90_ROW};
     for (uint number = 0;; number++) {
         nv90_barrier_wait(s.full + s.slot * 8, s.phase);
         const uint count = told[number % TOLD].stages;
@@ -504,14 +503,16 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
         local uchar tiles[STAGES(shape) * STAGE(shape)] __attribute__((aligned(1024)));            \
         local uchar map[NV90_MAP_BYTES] __attribute__((aligned(128)));                             \
         local float patches[WARPS * PATCH * PATCH_PITCH] __attribute__((aligned(16)));             \
-        local ulong barriers[2 * STAGES(shape)];                                                   \
+        local ulong barriers[3 * STAGES(shape)];                                                   \
         local told_t told[TOLD];                                                                   \
         local uint slot;                                                                           \
         const linear_t a = LINEAR_ARGUMENTS;                                                       \
         const uint item = (uint)get_local_id(0), full = (uint)(size_t)barriers;                    \
         const stages_t s = {(uint)(size_t)tiles, full, full + STAGES(h) * 8, 0, 0};                \
+        const uint raw = full + STAGES(h) * 16; /* barriers: x has come */                         \
         if (item < STAGES(h)) {                                                                    \
-            nv90_barrier_init(s.full + item * 8, 1 + GROUP_WARPS);                                 \
+            nv90_barrier_init(raw + item * 8, 1);                                                  \
+            nv90_barrier_init(s.full + item * 8, 2 + GROUP_WARPS);                                 \
             nv90_barrier_init(s.free + item * 8, WARPS);                                           \
         }                                                                                          \
         if (item == ITEMS) {                                                                       \
@@ -531,9 +532,11 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
             if (warp == 0) {                                                                       \
                 const ulong published = nv90_map_of(slot, 0);                                      \
                 nv90_map_publish(published, (uint)(size_t)map);                                    \
-                copy_tiles(a, s, share, published, told, h);                                       \
+                copy_tiles(a, s, raw, share, published, told, h);                                  \
             } else if (warp <= GROUP_WARPS) {                                                      \
                 copy_groups(a, s, share, warp - 1, h);                                             \
+            } else {                                                                               \
+                order_x(s, raw, told, h);                                                          \
             }                                                                                      \
         }                                                                                          \
         /* All boxes have arrived. */                                                              \
