@@ -22,15 +22,19 @@
 
 #define UNROLL   _Pragma("unroll")
 
-// A stage has two parts, tiles of the layout, of 16 bytes a lane: A of PART pairs of products.
-#define PART    (W_IS_U4 ? 2 : 1)
-#define PAIRS   (2 * PART)
-#define STAGE_K (PAIRS * 32)
+// A stage has two parts, tiles of the layout, of 16 bytes a lane: A of PART products.
+#define PART     (W_IS_U4 ? 4 : 2)
+#define PRODUCTS (2 * PART)
+#define STAGE_K  (PRODUCTS * 16)
 
 // The warpgroups that multiply: `columns` of them have 64 columns of y each, `rows` of them t rows.
 #define WARPS 16
 #define SHAPE(t, columns, rows) ((t) | (columns) << 8 | (rows) << 16)
 #define T(h)       ((h)&255)
+#ifndef MOST_4
+#define MOST_4 64
+#endif
+#define BATCH(h)   (W_IS_U4 && GROUPED != 1 && T(h) <= MOST_4 ? 4 : 2) // products that begin together
 #define COLUMNS(h) ((h) >> 8 & 255)
 #define ROWS(h)    ((h) >> 16)
 #define TILE_N(h)  (COLUMNS(h) * 64)
@@ -165,11 +169,9 @@ LINEAR_INLINE group_t group_in(uint4 v)
 #endif
 }
 
-// The groups of BATCH stages are asked for at one time: they come from far away. A warp has those of
+// The groups of AHEAD stages are asked for at one time: they come from far away. A warp has those of
 // 64 rows of W for each 32 pairs.
-#ifndef BATCH
-#define BATCH 2
-#endif
+#define AHEAD 2
 #ifndef GROUP_WARPS
 #define GROUP_WARPS 2
 #endif
@@ -185,17 +187,17 @@ LINEAR_INLINE void copy_groups(const linear_t a, stages_t s, const share_t share
         UNROLL
         for (uint j = 0; j < RECORDS(h); j++)
             unit[j] = 0x3c003c00u; // 1
-        for (uint stage = p.begin; stage < p.end; stage += BATCH) {
-            raw_group raw[BATCH][4 / GROUP_WARPS];
+        for (uint stage = p.begin; stage < p.end; stage += AHEAD) {
+            raw_group raw[AHEAD][4 / GROUP_WARPS];
             UNROLL
-            for (uint i = 0; i < BATCH; i++) {
+            for (uint i = 0; i < AHEAD; i++) {
                 UNROLL
                 for (uint j = 0; j < RECORDS(h); j++)
                     raw[i][j] = load_group(a, min(block + j * 4, last), (stage + i) * STAGE_K,
                                            lane % 8);
             }
             UNROLL
-            for (uint i = 0; i < BATCH; i++) {
+            for (uint i = 0; i < AHEAD; i++) {
                 if (stage + i < p.end) {
                     const uint to = s.tiles + s.slot * STAGE(h) + COPIED(h) +
                                     (first * 8 + lane % 8) * 16;
@@ -279,22 +281,19 @@ LINEAR_INLINE void order_x(stages_t s, uint raw, local const told_t *told, const
     }
 }
 
-// The operands of pair `pair` of a part, whose codes these are.
-LINEAR_INLINE void operands(uint *a, uint4 codes, const uint pair, halves_zeros z)
+// The operands of product i of a part, whose codes these are.
+LINEAR_INLINE void operands(uint *a, uint4 codes, const uint i, halves_zeros z)
 {
-    nv90_held(a);
-    for (uint i = 0; i < 2; i++) {
 #if W_IS_U4
-        const uint w = pair ? (i ? codes.w : codes.z) : i ? codes.y : codes.x;
+    const uint w = i == 0 ? codes.x : i == 1 ? codes.y : i == 2 ? codes.z : codes.w;
 #if GROUPED == 2
-        unit_operands(w, z, a + 4 * i);
+    unit_operands(w, z, a);
 #else
-        u4_operands(w, z, a + 4 * i);
+    u4_operands(w, z, a);
 #endif
 #else
-        s8_operands(i ? codes.y : codes.x, i ? codes.w : codes.z, z, a + 4 * i);
+    s8_operands(i ? codes.y : codes.x, i ? codes.w : codes.z, z, a);
 #endif
-    }
 }
 
 // ---- The warpgroups that multiply
@@ -312,21 +311,33 @@ LINEAR_INLINE group_t stage_group(const stages_t *s, lane_t l, const uint h)
     return group_in(get(s->tiles + s->slot * STAGE(h) + l.group_at));
 }
 
-// Pair i of PAIRS of a stage.
+// Products BATCH i and after of a stage.
 LINEAR_INLINE void multiply(float *sums, const uint *a, const stages_t *s, lane_t l, const uint i,
                             uint keep, const uint h)
 {
     // Rows of a tile of x are 64 of K.
-    const uint x = s->tiles + s->slot * STAGE(h) + l.x_at;
-    const ulong b = nv90_descriptor(x + i / 2 * (TILE_M(h) * NV90_ROW) + i % 2 * 64);
-    if (T(h) == 32)
-        nv90_multiply_a_32(sums, a, b, keep);
+    const uint product = i * BATCH(h), x = s->tiles + s->slot * STAGE(h) + l.x_at;
+    const ulong b =
+        nv90_descriptor(x + product / 4 * (TILE_M(h) * NV90_ROW) + product % 4 * 32);
+    if (T(h) == 32 && BATCH(h) == 4)
+        nv90_multiply_a4_32(sums, a, b, keep);
+    else if (T(h) == 32)
+        nv90_multiply_a2_32(sums, a, b, keep);
+    else if (T(h) == 64 && BATCH(h) == 4)
+        nv90_multiply_a4_64(sums, a, b, keep);
     else if (T(h) == 64)
-        nv90_multiply_a_64(sums, a, b, keep);
+        nv90_multiply_a2_64(sums, a, b, keep);
 #if MAX_T == 128
     else
-        nv90_multiply_a_128(sums, a, b, keep);
+        nv90_multiply_a2_128(sums, a, b, keep);
 #endif
+}
+LINEAR_INLINE void held(uint *a, const uint h)
+{
+    if (BATCH(h) == 4)
+        nv90_held_4(a);
+    else
+        nv90_held_2(a);
 }
 LINEAR_INLINE void end(float *sums, const uint h)
 {
@@ -355,36 +366,43 @@ LINEAR_INLINE void scale(float *to, const float *sums, float2 scale, const uint 
     }
 }
 
-// `count` stages. Operands are made a pair of products ahead, while those before are running, of codes
+// `count` stages. Operands are made a batch of products ahead, while those before are running, of codes
 // that are asked for a part ahead. to: the sums of all groups; sums itself but for GROUPED == 1.
 LINEAR_INLINE void sum_stages(const linear_t a, uint count, stages_t *stages, lane_t l,
                               float *sums, float *to, const uint h)
 {
     const bool never = a.pitch == 0;
+    const uint batches = PRODUCTS / BATCH(h);
     stages_t s = *stages, after = s;
-    uint set[16];
+    uint set[2 * 16];
     UNROLL
     for (uint i = 0; i < T(h) / 2; i++)
         to[i] = 0.0f;
     UNROLL
-    for (uint i = 0; i < 16; i++)
+    for (uint i = 0; i < 8 * BATCH(h); i++)
         set[i] = 0;
     group_t group = stage_group(&s, l, h);
     uint4 codes = codes_of(&s, 0, l, h);
-    operands(set, codes, 0, group.zeros);
-    if (PART == 1)
+    UNROLL
+    for (uint i = 0; i < BATCH(h); i++)
+        operands(set + 4 * i, codes, i, group.zeros);
+    if (BATCH(h) == PART)
         codes = codes_of(&s, 1, l, h);
     for (uint stage = 0; stage < count; stage++) {
         const bool last = stage + 1 == count;
         group_t next = group;
         UNROLL
-        for (uint i = 0; i < PAIRS; i++) {
-            const uint made = (i + 1) % PAIRS; // of the next stage, where it is 0
-            multiply(sums, set + i % 2 * 8, &s, l, i, GROUPED == 1 ? i > 0 : 1, h);
-            operands(set + (i + 1) % 2 * 8, codes, made % PART, made ? group.zeros : next.zeros);
+        for (uint i = 0; i < batches; i++) {
+            const uint made = (i + 1) % batches * BATCH(h); // of the next stage, where it is 0
+            uint *const other = set + (i + 1) % 2 * 4 * BATCH(h);
+            multiply(sums, set + i % 2 * 4 * BATCH(h), &s, l, i, GROUPED == 1 ? i > 0 : 1, h);
+            held(other, h);
+            UNROLL
+            for (uint j = 0; j < BATCH(h); j++)
+                operands(other + 4 * j, codes, (made + j) % PART, made ? group.zeros : next.zeros);
             if (!GROUPED && i == 0 && stage > 0)
                 free_stage(&after); // that of the stage before
-            if (made + 1 == PAIRS) {
+            if (made + BATCH(h) == PRODUCTS) {
                 // The next stage; at the end, this one again.
                 after = s;
                 if (!last) {
@@ -394,12 +412,12 @@ LINEAR_INLINE void sum_stages(const linear_t a, uint count, stages_t *stages, la
                 if (GROUPED)
                     next = stage_group(&after, l, h);
                 codes = codes_of(&after, 0, l, h);
-            } else if (made % PART + 1 == PART) {
-                codes = codes_of(made ? &s : &after, made / PART + 1, l, h);
+            } else if ((made + BATCH(h)) % PART == 0) {
+                codes = codes_of(made ? &s : &after, (made + BATCH(h)) / PART, l, h);
             }
         }
         if (GROUPED) {
-            nv90_make_first(never, s.full, set, 8);
+            nv90_make_first(never, s.full, set, 4 * BATCH(h));
             end(sums, h);
             free_stage(&s);
 #if GROUPED == 2
