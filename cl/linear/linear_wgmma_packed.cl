@@ -100,41 +100,33 @@ static inline uint hidden(uint v)
     return v;
 }
 
+// maps: of x, of the codes.
 LINEAR_INLINE void copy_tiles(const linear_t a, stages_t s, uint raw, const share_t share,
-                              ulong map, local told_t *told, const uint h)
+                              ulong maps, local told_t *told, const uint h)
 {
-    const uint lane = (uint)get_local_id(0) % 32;
     uint number = 0;
     for (piece_t p = piece_first(share); piece_is_there(share, p); p = piece_next(share, p)) {
         const place_t tile = place_of(a, p.tile, h);
-        const uint block = min(tile.column / 16 + lane, (a.n - 1) / 16);
-        global const uchar *w = a.data + block * a.pitch + p.begin * 1024ul;
         for (uint stage = p.begin; stage < p.end; stage++) {
             const uint to = s.tiles + s.slot * STAGE(h), full = s.full + s.slot * 8;
             nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
-            if (lane == 0) {
-                if (stage == p.begin)
-                    told[number % TOLD] =
-                        (told_t){p.end - p.begin, p.tile, tile.row, tile.column};
-                nv90_barrier_expect(full, W_BYTES(h));
-                nv90_barrier_expect(raw + s.slot * 8, X_BYTES(h));
-                for (uint i = 0; i < STAGE_K; i += 64)
-                    nv90_box_rows(to + i * (TILE_M(h) * 2), map, stage * STAGE_K + i, tile.row,
-                                  raw + s.slot * 8);
-            }
-            if (lane < TILE_N(h) / 16)
-                nv90_bulk(to + X_BYTES(h) + lane * 1024, w, 1024, full);
-            w += 1024;
+            if (stage == p.begin)
+                told[number % TOLD] = (told_t){p.end - p.begin, p.tile, tile.row, tile.column};
+            nv90_barrier_expect(raw + s.slot * 8, X_BYTES(h));
+            for (uint i = 0; i < STAGE_K; i += 64)
+                nv90_box_rows(to + i * (TILE_M(h) * 2), maps, stage * STAGE_K + i, tile.row,
+                              raw + s.slot * 8);
+            nv90_barrier_expect(full, W_BYTES(h));
+            nv90_box_rows(to + X_BYTES(h), maps + NV90_MAP_BYTES, stage * 128, tile.column / 16,
+                          full);
             s = next_stage(s, h);
         }
         number++;
     }
     nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
-    if (lane == 0) {
-        told[number % TOLD].stages = 0;
-        nv90_barrier_arrive(raw + s.slot * 8);
-        nv90_barrier_arrive(s.full + s.slot * 8);
-    }
+    told[number % TOLD].stages = 0;
+    nv90_barrier_arrive(raw + s.slot * 8);
+    nv90_barrier_arrive(s.full + s.slot * 8);
 }
 
 // What the weights of a group have in common, for a lane's two rows.
@@ -519,7 +511,7 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
     {                                                                                              \
         const uint h = shape;                                                                   \
         local uchar tiles[STAGES(shape) * STAGE(shape)] __attribute__((aligned(1024)));            \
-        local uchar map[NV90_MAP_BYTES] __attribute__((aligned(128)));                             \
+        local uchar maps[2 * NV90_MAP_BYTES] __attribute__((aligned(128)));                        \
         local float patches[WARPS * PATCH * PATCH_PITCH] __attribute__((aligned(16)));             \
         local ulong barriers[3 * STAGES(shape)];                                                   \
         local told_t told[TOLD];                                                                   \
@@ -533,11 +525,14 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
             nv90_barrier_init(s.full + item * 8, 2 + GROUP_WARPS);                                 \
             nv90_barrier_init(s.free + item * 8, WARPS);                                           \
         }                                                                                          \
-        if (item == ITEMS) {                                                                       \
-            slot = nv90_take_slot();                                                               \
-            nv90_map_rows((uint)(size_t)map, (global const ushort *)x + x_rows.offset, k, (uint)m, \
+        const uint map = (uint)(size_t)maps;                                                       \
+        if (item == ITEMS)                                                                         \
+            nv90_map_rows(map, (global const ushort *)x + x_rows.offset, k, (uint)m,               \
                           m > 1 ? x_rows.s0 * 2 : 16, TILE_M(h));                                  \
-        }                                                                                          \
+        else if (item == ITEMS + 32)                                                               \
+            nv90_map_bytes(map + NV90_MAP_BYTES, data, pitch, (n + 15) / 16, TILE_N(h) / 16);      \
+        else if (item == ITEMS + 64)                                                               \
+            slot = nv90_take_slot();                                                               \
         barrier(CLK_LOCAL_MEM_FENCE);                                                              \
         if (item < ITEMS) {                                                                        \
             nv90_registers_up(REGS_UP);                                                            \
@@ -549,8 +544,10 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
             const share_t share = SPLIT_SHARE(tiles_of(a, h), (a.k + STAGE_K - 1) / STAGE_K);      \
             if (warp == 0) {                                                                       \
                 const ulong published = nv90_map_of(slot, 0);                                      \
-                nv90_map_publish(published, (uint)(size_t)map);                                    \
-                copy_tiles(a, s, raw, share, published, told, h);                                  \
+                nv90_map_publish(published, map);                                                  \
+                nv90_map_publish(published + NV90_MAP_BYTES, map + NV90_MAP_BYTES);                \
+                if (item == ITEMS)                                                                 \
+                    copy_tiles(a, s, raw, share, published, told, h);                              \
             } else if (warp <= GROUP_WARPS) {                                                      \
                 copy_groups(a, s, share, warp - 1, h);                                             \
             } else {                                                                               \
