@@ -34,6 +34,7 @@
 #ifndef MOST_4
 #define MOST_4 64
 #endif
+#define TIGHT(h)   (GROUPED == 1 || T(h) == 128) // in registers
 #define BATCH(h)   (W_IS_U4 && GROUPED != 1 && T(h) <= MOST_4 ? 4 : 2) // products that begin together
 #define COLUMNS(h) ((h) >> 8 & 255)
 #define ROWS(h)    ((h) >> 16)
@@ -46,6 +47,13 @@
 #define STAGE(h)   (COPIED(h) + G_BYTES(h))
 #define STAGES(h)  (208896 / STAGE(h) < 8 ? 208896 / STAGE(h) : 8)
 #define MAX_T      (GROUPED == 1 ? 64 : 128)
+
+// For want of registers: no compiler knows that it is the same, and keeps it, or what is made of it.
+static inline uint hidden(uint v)
+{
+    asm volatile("" : "+r"(v));
+    return v;
+}
 
 // ---- The tiles of y
 
@@ -62,8 +70,8 @@ static inline uint tiles_of(const linear_t a, const uint h)
 #define TILE_BAND 8
 static inline place_t place_of(const linear_t a, uint index, const uint h)
 {
-    const uint rows = ((uint)a.m + TILE_M(h) - 1) / TILE_M(h);
-    const uint columns = (a.n + TILE_N(h) - 1) / TILE_N(h);
+    const uint rows = (hidden((uint)a.m) + TILE_M(h) - 1) / TILE_M(h);
+    const uint columns = (hidden(a.n) + TILE_N(h) - 1) / TILE_N(h);
     const uint first = index / (TILE_BAND * columns) * TILE_BAND;
     const uint within = index % (TILE_BAND * columns), height = min(rows - first, (uint)TILE_BAND);
     return (place_t){(first + within % height) * TILE_M(h), within / height * TILE_N(h)};
@@ -93,13 +101,6 @@ typedef struct {
 } told_t;
 #define TOLD 16
 
-// ptxas must not know that it is the same, and keep it, or what is made of it, for later.
-static inline uint hidden(uint v)
-{
-    asm volatile("" : "+r"(v));
-    return v;
-}
-
 // maps: of x, of the codes.
 LINEAR_INLINE void copy_tiles(const linear_t a, stages_t s, uint raw, const share_t share,
                               ulong maps, local told_t *told, const uint h)
@@ -125,7 +126,6 @@ LINEAR_INLINE void copy_tiles(const linear_t a, stages_t s, uint raw, const shar
     }
     nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
     told[number % TOLD].stages = 0;
-    nv90_barrier_arrive(raw + s.slot * 8);
     nv90_barrier_arrive(s.full + s.slot * 8);
 }
 
@@ -161,38 +161,35 @@ LINEAR_INLINE group_t group_in(uint4 v)
 #endif
 }
 
-// The groups of AHEAD stages are asked for at one time: they come from far away. A warp has those of
-// 64 rows of W for each 32 pairs.
-#define AHEAD 2
-#ifndef GROUP_WARPS
-#define GROUP_WARPS 2
-#endif
-#define RECORDS(h) (TILE_N(h) / 64 / GROUP_WARPS)
-LINEAR_INLINE void copy_groups(const linear_t a, stages_t s, const share_t share, uint warp,
-                               const uint h)
+// The groups of AHEAD stages are asked for at one time: they come from far away. A lane has those of
+// each 32nd pair of rows. Where all of K is one group, the first stage of a piece has it.
+#define AHEAD(h)   (TIGHT(h) ? 1 : 2)
+#define RECORDS(h) (TILE_N(h) / 64)
+LINEAR_INLINE void copy_groups(linear_t a, stages_t s, const share_t share, const uint h)
 {
     const uint lane = (uint)get_local_id(0) % 32, last = (a.n - 1) / 16;
-    const uint first = warp * RECORDS(h) * 4 + lane / 8;
+    if (GROUPED == 2)
+        a.scale_kind = SCALE_F16;
     for (piece_t p = piece_first(share); piece_is_there(share, p); p = piece_next(share, p)) {
-        const uint block = place_of(a, p.tile, h).column / 16 + first;
-        uint unit[4 / GROUP_WARPS];
+        const uint block = place_of(a, p.tile, h).column / 16 + lane / 8;
+        uint unit[4];
         UNROLL
         for (uint j = 0; j < RECORDS(h); j++)
             unit[j] = 0x3c003c00u; // 1
-        for (uint stage = p.begin; stage < p.end; stage += AHEAD) {
-            raw_group raw[AHEAD][4 / GROUP_WARPS];
+        for (uint stage = p.begin; stage < p.end; stage += AHEAD(h)) {
+            raw_group raw[2][4];
             UNROLL
-            for (uint i = 0; i < AHEAD; i++) {
+            for (uint i = 0; i < AHEAD(h); i++) {
+                const uint group = group_of_k(a, (stage + i) * STAGE_K);
                 UNROLL
                 for (uint j = 0; j < RECORDS(h); j++)
-                    raw[i][j] = load_group(a, min(block + j * 4, last), (stage + i) * STAGE_K,
-                                           lane % 8);
+                    raw[i][j] =
+                        load_group_at(a, min(hidden(block) + j * 4, last), group, lane % 8);
             }
             UNROLL
-            for (uint i = 0; i < AHEAD; i++) {
+            for (uint i = 0; i < AHEAD(h); i++) {
                 if (stage + i < p.end) {
-                    const uint to = s.tiles + s.slot * STAGE(h) + COPIED(h) +
-                                    (first * 8 + lane % 8) * 16;
+                    const uint to = s.tiles + s.slot * STAGE(h) + COPIED(h) + lane * 16;
                     nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
                     UNROLL
                     for (uint j = 0; j < RECORDS(h); j++)
@@ -246,31 +243,37 @@ static inline uint place_of_chunk(uint r, uint chunk)
     return row * NV90_ROW + ((chunk ^ row) * 16);
 }
 
-LINEAR_INLINE void order_x(stages_t s, uint raw, local const told_t *told, const uint h)
+#define ORDER_WARPS 2
+#define ORDER_STEP  (16 * NV90_ROW)
+// The count stages of all pieces.
+LINEAR_INLINE void order_x(stages_t s, uint raw, uint count, uint warp, const uint h)
 {
     const uint lane = (uint)get_local_id(0) % 32;
     const uint from = place_of_chunk(lane % 8, lane / 8), to = place_of_chunk(lane / 4, lane % 4);
-    for (uint number = 0, left = 0;; left--) {
+    for (; count > 0; count--) {
+        const uint x = s.tiles + s.slot * STAGE(h) + warp * ORDER_STEP;
+        const uint f0 = hidden(x + from), f1 = hidden(x + (from ^ 64));
+        const uint t0 = hidden(x + to), t1 = hidden(x + (to ^ 64));
         nv90_barrier_wait(raw + s.slot * 8, s.phase);
-        if (left == 0)
-            left = told[number++ % TOLD].stages;
-        if (left > 0) {
-            UNROLL
-            for (uint i = 0; i < X_BYTES(h); i += 8 * NV90_ROW) {
-                const uint at = s.tiles + s.slot * STAGE(h) + i;
-                const uint4 v = get_words(at + from), w = get_words(at + (from ^ 64));
-                nv90_put(at + to, v);
-                nv90_put(at + (to ^ 64), w);
-            }
-            nv90_copies_land(0);
+        _Pragma("unroll 1")
+        for (uint i = 0; i < X_BYTES(h); i += ORDER_WARPS * ORDER_STEP) {
+            const uint next = i + 8 * NV90_ROW;
+            const uint4 v0 = get_words(f0 + i), v1 = get_words(f1 + i), v2 = get_words(f0 + next),
+                        v3 = get_words(f1 + next);
+            nv90_put(t0 + i, v0);
+            nv90_put(t1 + i, v1);
+            nv90_put(t0 + next, v2);
+            nv90_put(t1 + next, v3);
         }
+        nv90_copies_land(0);
         nv90_warp_sync();
         if (lane == 0)
             nv90_barrier_arrive(s.full + s.slot * 8);
-        if (left == 0)
-            break;
         s = next_stage(s, h);
     }
+    nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
+    if (lane == 0)
+        nv90_barrier_arrive(s.full + s.slot * 8);
 }
 
 // The operands of product i of a part, whose codes these are.
@@ -522,7 +525,7 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
         const uint raw = full + STAGES(h) * 16; /* barriers: x has come */                         \
         if (item < STAGES(h)) {                                                                    \
             nv90_barrier_init(raw + item * 8, 1);                                                  \
-            nv90_barrier_init(s.full + item * 8, 2 + GROUP_WARPS);                                 \
+            nv90_barrier_init(s.full + item * 8, 2 + ORDER_WARPS);                                 \
             nv90_barrier_init(s.free + item * 8, WARPS);                                           \
         }                                                                                          \
         const uint map = (uint)(size_t)maps;                                                       \
@@ -535,11 +538,17 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
             slot = nv90_take_slot();                                                               \
         barrier(CLK_LOCAL_MEM_FENCE);                                                              \
         if (item < ITEMS) {                                                                        \
-            nv90_registers_up(REGS_UP);                                                            \
+            if (!TIGHT(shape))                                                                     \
+                nv90_registers_up(104);                                                            \
+            else                                                                                   \
+                nv90_registers_up(112);                                                            \
             multiply_tiles(a, s, told, split_whole, split_per, split_sums, split_counts, patches,  \
                            h);                                                                     \
         } else {                                                                                   \
-            nv90_registers_down(REGS_DOWN);                                                        \
+            if (!TIGHT(shape))                                                                     \
+                nv90_registers_down(64);                                                           \
+            else                                                                                   \
+                nv90_registers_down(32);                                                           \
             const uint warp = item / 32 - WARPS;                                                   \
             const share_t share = SPLIT_SHARE(tiles_of(a, h), (a.k + STAGE_K - 1) / STAGE_K);      \
             if (warp == 0) {                                                                       \
@@ -548,10 +557,10 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
                 nv90_map_publish(published + NV90_MAP_BYTES, map + NV90_MAP_BYTES);                \
                 if (item == ITEMS)                                                                 \
                     copy_tiles(a, s, raw, share, published, told, h);                              \
-            } else if (warp <= GROUP_WARPS) {                                                      \
-                copy_groups(a, s, share, warp - 1, h);                                             \
+            } else if (warp == 1) {                                                                \
+                copy_groups(a, s, share, h);                                                       \
             } else {                                                                               \
-                order_x(s, raw, told, h);                                                          \
+                order_x(s, raw, share_stages(share), warp - 2, h);                                 \
             }                                                                                      \
         }                                                                                          \
         /* All boxes have arrived. */                                                              \
@@ -560,10 +569,6 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
             nv90_give_slot(slot);                                                                  \
     }
 
-#ifndef REGS_UP
-#define REGS_UP 112
-#define REGS_DOWN 32
-#endif
 PACKED(32, SHAPE(32, 4, 1))
 PACKED(64, SHAPE(64, 4, 1))
 #if GROUPED == 1

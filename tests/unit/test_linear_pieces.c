@@ -27,11 +27,12 @@ static void share_out(uint32_t groups, uint32_t tiles, uint32_t stages, uint32_t
     assert_non_null(taken);
     for (uint32_t g = 0; g < groups; g++) {
         const share_t s = {g, groups, tiles, stages, whole, per};
-        uint32_t partial = 0, streamed = 0;
+        uint32_t partial = 0, streamed = 0, all = 0;
         for (piece_t p = piece_first(s); piece_is_there(s, p); p = piece_next(s, p)) {
             assert_true(p.begin < p.end && p.end <= stages);
             assert_int_equal(by[p.tile * stages + p.begin].end, 0);
             by[p.tile * stages + p.begin] = (seen){g, p.end};
+            all += p.end - p.begin;
             partial += !piece_is_whole(s, p);
             streamed += p.tile >= whole ? p.end - p.begin : 0;
             if (p.tile < whole) {
@@ -40,6 +41,7 @@ static void share_out(uint32_t groups, uint32_t tiles, uint32_t stages, uint32_t
             }
         }
         assert_true(partial <= 2 && streamed <= per);
+        assert_int_equal(all, share_stages(s));
     }
     for (uint32_t t = 0; t < tiles; t++) {
         uint32_t part = 0, at = 0;
@@ -88,10 +90,12 @@ static void test_all_whole(void **state)
     uint32_t count = 0;
     for (uint32_t g = 0; g < 132; g++) {
         const share_t s = {g, 132, 1000, 64, UINT32_MAX, 0};
+        const uint32_t before = count;
         for (piece_t p = piece_first(s); piece_is_there(s, p); p = piece_next(s, p)) {
             assert_true(piece_is_whole(s, p));
             count++;
         }
+        assert_int_equal((count - before) * 64, share_stages(s));
     }
     assert_int_equal(count, 1000);
 }
