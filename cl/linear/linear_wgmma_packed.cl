@@ -497,7 +497,8 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
         if (!all) {
             const share_t share = {(uint)get_group_id(0), (uint)get_num_groups(0), 0, stages,
                                    whole, per};
-            all = split_meet(share, tile->tile, places, counts, total, T(h) / 2,
+            const piece_t piece = {.tile = tile->tile};
+            all = split_meet(share, piece, places, counts, total, T(h) / 2,
                              hidden((uint)get_local_id(0)) / 32, WARPS);
         }
         UNROLL
