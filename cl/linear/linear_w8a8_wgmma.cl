@@ -32,14 +32,6 @@
 #define STAGE(t, n)  (X_BYTES(t) + (n) / 16 * BLOCK)
 #define STAGES(t, n) ((216 << 10) / STAGE(t, n))
 
-// A value of which ptxas does not know that it is the same in each tile: there are no registers for what
-// could be kept.
-static inline uint hidden(uint v)
-{
-    asm volatile("" : "+r"(v));
-    return v;
-}
-
 // ---- The tiles of y
 
 typedef struct {
