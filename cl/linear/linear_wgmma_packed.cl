@@ -101,34 +101,6 @@ typedef struct {
 } told_t;
 #define TOLD 16
 
-// maps: of x, of the codes.
-LINEAR_INLINE void copy_tiles(const linear_t a, stages_t s, uint raw, const share_t share,
-                              ulong maps, local told_t *told, const uint h)
-{
-    uint number = 0;
-    for (piece_t p = piece_first(share); piece_is_there(share, p); p = piece_next(share, p)) {
-        const place_t tile = place_of(a, p.tile, h);
-        for (uint stage = p.begin; stage < p.end; stage++) {
-            const uint to = s.tiles + s.slot * STAGE(h), full = s.full + s.slot * 8;
-            nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
-            if (stage == p.begin)
-                told[number % TOLD] = (told_t){p.end - p.begin, p.tile, tile.row, tile.column};
-            nv90_barrier_expect(raw + s.slot * 8, X_BYTES(h));
-            for (uint i = 0; i < STAGE_K; i += 64)
-                nv90_box_rows(to + i * (TILE_M(h) * 2), maps, stage * STAGE_K + i, tile.row,
-                              raw + s.slot * 8);
-            nv90_barrier_expect(full, W_BYTES(h));
-            nv90_box_rows(to + X_BYTES(h), maps + NV90_MAP_BYTES, stage * 128, tile.column / 16,
-                          full);
-            s = next_stage(s, h);
-        }
-        number++;
-    }
-    nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
-    told[number % TOLD].stages = 0;
-    nv90_barrier_arrive(s.full + s.slot * 8);
-}
-
 // What the weights of a group have in common, for a lane's two rows.
 typedef struct {
 #if GROUPED == 2
@@ -161,50 +133,72 @@ LINEAR_INLINE group_t group_in(uint4 v)
 #endif
 }
 
-// The groups of AHEAD stages are asked for at one time: they come from far away. A lane has those of
-// each 32nd pair of rows. Where all of K is one group, the first stage of a piece has it.
-#define AHEAD(h)   (TIGHT(h) ? 1 : 2)
+// While maps are made: the first codes of a block are on their way.
+LINEAR_INLINE void expect_codes(const linear_t a, const share_t share, uint block, const uint h)
+{
+    const piece_t p = piece_first(share);
+    if (piece_is_there(share, p)) {
+        const ulong row = min(place_of(a, p.tile, h).column / 16 + block, (a.n - 1) / 16);
+        const ulong from = p.begin * 1024ul;
+        nv90_prefetch(a.data + row * a.pitch + from,
+                      (uint)min(a.pitch - from, (ulong)STAGES(h) * 1024));
+    }
+}
+
+// One warp brings all: an item asks for boxes (maps: of x, of the codes), and a lane has the groups of
+// each 32nd pair of rows. They come from far away, and are asked for before a stage is free.
 #define RECORDS(h) (TILE_N(h) / 64)
-LINEAR_INLINE void copy_groups(linear_t a, stages_t s, const share_t share, const uint h)
+LINEAR_INLINE void bring_tiles(linear_t a, stages_t s, uint raw, const share_t share, ulong maps,
+                               local told_t *told, const uint h)
 {
     const uint lane = (uint)get_local_id(0) % 32, last = (a.n - 1) / 16;
     if (GROUPED == 2)
         a.scale_kind = SCALE_F16;
+    uint number = 0;
     for (piece_t p = piece_first(share); piece_is_there(share, p); p = piece_next(share, p)) {
-        const uint block = place_of(a, p.tile, h).column / 16 + lane / 8;
+        const place_t tile = place_of(a, p.tile, h);
         uint unit[4];
         UNROLL
         for (uint j = 0; j < RECORDS(h); j++)
             unit[j] = 0x3c003c00u; // 1
-        for (uint stage = p.begin; stage < p.end; stage += AHEAD(h)) {
-            raw_group raw[2][4];
+        for (uint stage = p.begin; stage < p.end; stage++) {
+            const uint group = group_of_k(a, stage * STAGE_K);
+            const uint block = hidden(tile.column / 16 + lane / 8);
+            raw_group group_raw[4];
             UNROLL
-            for (uint i = 0; i < AHEAD(h); i++) {
-                const uint group = group_of_k(a, (stage + i) * STAGE_K);
-                UNROLL
-                for (uint j = 0; j < RECORDS(h); j++)
-                    raw[i][j] =
-                        load_group_at(a, min(hidden(block) + j * 4, last), group, lane % 8);
+            for (uint j = 0; j < RECORDS(h); j++)
+                group_raw[j] = load_group_at(a, min(block + j * 4, last), group, lane % 8);
+            const uint to = s.tiles + s.slot * STAGE(h), full = s.full + s.slot * 8;
+            nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
+            if (lane == 0) {
+                if (stage == p.begin)
+                    told[number % TOLD] =
+                        (told_t){p.end - p.begin, p.tile, tile.row, tile.column};
+                nv90_barrier_expect(raw + s.slot * 8, X_BYTES(h));
+                for (uint i = 0; i < STAGE_K; i += 64)
+                    nv90_box_rows(to + i * (TILE_M(h) * 2), maps, stage * STAGE_K + i, tile.row,
+                                  raw + s.slot * 8);
+                nv90_barrier_expect(full, W_BYTES(h));
+                nv90_box_rows(to + X_BYTES(h), maps + NV90_MAP_BYTES, stage * 128,
+                              tile.column / 16, full);
             }
             UNROLL
-            for (uint i = 0; i < AHEAD(h); i++) {
-                if (stage + i < p.end) {
-                    const uint to = s.tiles + s.slot * STAGE(h) + COPIED(h) + lane * 16;
-                    nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
-                    UNROLL
-                    for (uint j = 0; j < RECORDS(h); j++)
-                        nv90_put(to + j * 512, record_of(a, raw[i][j], unit + j));
-                    nv90_warp_sync();
-                    if (lane == 0)
-                        nv90_barrier_arrive(s.full + s.slot * 8);
-                    s = next_stage(s, h);
-                }
-            }
+            for (uint j = 0; j < RECORDS(h); j++)
+                nv90_put(to + COPIED(h) + lane * 16 + j * 512,
+                         record_of(a, group_raw[j], unit + j));
+            nv90_warp_sync();
+            if (lane == 0)
+                nv90_barrier_arrive(full);
+            s = next_stage(s, h);
         }
+        number++;
     }
     nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
-    if (lane == 0)
+    if (lane == 0) {
+        told[number % TOLD].stages = 0;
         nv90_barrier_arrive(s.full + s.slot * 8);
+        nv90_barrier_arrive(s.full + s.slot * 8);
+    }
 }
 
 // ---- Weights to operands
@@ -243,7 +237,7 @@ static inline uint place_of_chunk(uint r, uint chunk)
     return row * NV90_ROW + ((chunk ^ row) * 16);
 }
 
-#define ORDER_WARPS 2
+#define ORDER_WARPS 3
 #define ORDER_STEP  (16 * NV90_ROW)
 // The count stages of all pieces.
 LINEAR_INLINE void order_x(stages_t s, uint raw, uint count, uint warp, const uint h)
@@ -256,7 +250,7 @@ LINEAR_INLINE void order_x(stages_t s, uint raw, uint count, uint warp, const ui
         const uint t0 = hidden(x + to), t1 = hidden(x + (to ^ 64));
         nv90_barrier_wait(raw + s.slot * 8, s.phase);
         _Pragma("unroll 1")
-        for (uint i = 0; i < X_BYTES(h); i += ORDER_WARPS * ORDER_STEP) {
+        for (uint i = 0; i < X_BYTES(h) - warp * ORDER_STEP; i += ORDER_WARPS * ORDER_STEP) {
             const uint next = i + 8 * NV90_ROW;
             const uint4 v0 = get_words(f0 + i), v1 = get_words(f1 + i), v2 = get_words(f0 + next),
                         v3 = get_words(f1 + next);
@@ -530,6 +524,7 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
             nv90_barrier_init(s.free + item * 8, WARPS);                                           \
         }                                                                                          \
         const uint map = (uint)(size_t)maps;                                                       \
+        const share_t share = SPLIT_SHARE(tiles_of(a, h), (a.k + STAGE_K - 1) / STAGE_K);          \
         if (item == ITEMS)                                                                         \
             nv90_map_rows(map, (global const ushort *)x + x_rows.offset, k, (uint)m,               \
                           m > 1 ? x_rows.s0 * 2 : 16, TILE_M(h));                                  \
@@ -537,6 +532,8 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
             nv90_map_bytes(map + NV90_MAP_BYTES, data, pitch, (n + 15) / 16, TILE_N(h) / 16);      \
         else if (item == ITEMS + 64)                                                               \
             slot = nv90_take_slot();                                                               \
+        else if (item >= ITEMS + 96 && item < ITEMS + 96 + TILE_N(h) / 16)                         \
+            expect_codes(a, share, item % 32, h);                                                  \
         barrier(CLK_LOCAL_MEM_FENCE);                                                              \
         if (item < ITEMS) {                                                                        \
             if (!TIGHT(shape))                                                                     \
@@ -551,17 +548,12 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
             else                                                                                   \
                 nv90_registers_down(32);                                                           \
             const uint warp = item / 32 - WARPS;                                                   \
-            const share_t share = SPLIT_SHARE(tiles_of(a, h), (a.k + STAGE_K - 1) / STAGE_K);      \
             if (warp == 0) {                                                                       \
                 const ulong published = nv90_map_of(slot, 0);                                      \
-                nv90_map_publish(published, map);                                                  \
-                nv90_map_publish(published + NV90_MAP_BYTES, map + NV90_MAP_BYTES);                \
-                if (item == ITEMS)                                                                 \
-                    copy_tiles(a, s, raw, share, published, told, h);                              \
-            } else if (warp == 1) {                                                                \
-                copy_groups(a, s, share, h);                                                       \
+                nv90_maps_publish(published, map);                                                 \
+                bring_tiles(a, s, raw, share, published, told, h);                                 \
             } else {                                                                               \
-                order_x(s, raw, share_stages(share), warp - 2, h);                                 \
+                order_x(s, raw, share_stages(share), warp - 1, h);                                 \
             }                                                                                      \
         }                                                                                          \
         /* All boxes have arrived. */                                                              \
