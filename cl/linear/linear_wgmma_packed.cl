@@ -14,13 +14,10 @@
 #define FRAGMENT_TYPE X
 #define FRAGMENT_MMA
 
-#include "common/nv.clh"
-#include "common/nv90.clh"
-#include "linear/linear_finish.clh"
+#include "linear/linear_wgmma_codes.clh"
+
 #include "linear/linear_split.clh"
 #include "linear/linear_units.clh"
-
-#define UNROLL   _Pragma("unroll")
 
 // A stage has two parts, tiles of the layout, of 16 bytes a lane: A of PART products.
 #define PART     (W_IS_U4 ? 4 : 2)
@@ -31,11 +28,8 @@
 #define WARPS 16
 #define SHAPE(t, columns, rows) ((t) | (columns) << 8 | (rows) << 16)
 #define T(h)       ((h)&255)
-#ifndef MOST_4
-#define MOST_4 64
-#endif
-#define TIGHT(h)   (GROUPED == 1 || T(h) == 128) // in registers
-#define BATCH(h)   (W_IS_U4 && GROUPED != 1 && T(h) <= MOST_4 ? 4 : 2) // products that begin together
+#define TIGHT(h)   (GROUPED == 1 || T(h) == 128)          // in registers
+#define BATCH(h)   (W_IS_U4 && !TIGHT(h) ? 4 : 2)         // products that begin together
 #define COLUMNS(h) ((h) >> 8 & 255)
 #define ROWS(h)    ((h) >> 16)
 #define TILE_N(h)  (COLUMNS(h) * 64)
@@ -48,49 +42,15 @@
 #define STAGES(h)  (208896 / STAGE(h) < 8 ? 208896 / STAGE(h) : 8)
 #define MAX_T      (GROUPED == 1 ? 64 : 128)
 
-// For want of registers: no compiler knows that it is the same, and keeps it, or what is made of it.
-static inline uint hidden(uint v)
-{
-    asm volatile("" : "+r"(v));
-    return v;
-}
-
-// ---- The tiles of y
-
-typedef struct {
-    uint row, column;
-} place_t;
-
 static inline uint tiles_of(const linear_t a, const uint h)
 {
-    return ((uint)a.m + TILE_M(h) - 1) / TILE_M(h) * ((a.n + TILE_N(h) - 1) / TILE_N(h));
+    return count_tiles(a, TILE_M(h), TILE_N(h));
 }
-
-// As tile_of() of linear_finish.clh: tiles that are computed at one time share x and W in the cache.
-#define TILE_BAND 8
 static inline place_t place_of(const linear_t a, uint index, const uint h)
 {
-    const uint rows = (hidden((uint)a.m) + TILE_M(h) - 1) / TILE_M(h);
-    const uint columns = (hidden(a.n) + TILE_N(h) - 1) / TILE_N(h);
-    const uint first = index / (TILE_BAND * columns) * TILE_BAND;
-    const uint within = index % (TILE_BAND * columns), height = min(rows - first, (uint)TILE_BAND);
-    return (place_t){(first + within % height) * TILE_M(h), within / height * TILE_N(h)};
+    return place_of_tile(a, index, TILE_M(h), TILE_N(h));
 }
-
-// ---- Stages
-
-typedef struct {
-    uint tiles, full, free; // addresses: of stage 0 and its barriers
-    uint slot, phase;       // of the stage that comes next
-} stages_t;
-
-LINEAR_INLINE stages_t next_stage(stages_t s, const uint h)
-{
-    const bool last = s.slot + 1 == STAGES(h);
-    s.phase ^= last;
-    s.slot = last ? 0 : s.slot + 1;
-    return s;
-}
+LINEAR_INLINE stages_t next_stage(stages_t s, const uint h) { return stage_after(s, STAGES(h)); }
 
 // ---- The warps that copy
 
@@ -206,16 +166,6 @@ LINEAR_INLINE void bring_tiles(linear_t a, stages_t s, uint raw, const share_t s
 // Of every 32 along K lane q of a quad has weights 8q ... 8q+7, four pairs; of 16 along K wgmma wants
 // from it those that lie with pairs q and q + 4 of x. So x is put into another order, where it lies:
 // of each 64 bytes of a row, four chunks of four pairs, chunk c becomes pair c of each chunk.
-
-static inline uint4 get(uint from)
-{
-    uint4 v;
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "r"(from)
-                 : "memory");
-    return v;
-}
 
 // Word lane % 4 of the 16 bytes at each of four addresses, those of lanes r, r + 8, r + 16 and r + 24,
 // r = lane / 4.
@@ -339,13 +289,6 @@ LINEAR_INLINE void end(float *sums, const uint h)
         nv90_end_128(sums);
 #endif
 }
-static inline void free_stage(const stages_t *s)
-{
-    if (get_local_id(0) % 32 == 0)
-        nv90_barrier_arrive(s->free + s->slot * 8);
-}
-
-// Sum i of a lane is of its row g where i / 2 is even, else of g + 8.
 LINEAR_INLINE void scale(float *to, const float *sums, float2 scale, const uint h)
 {
     UNROLL
@@ -428,10 +371,6 @@ LINEAR_INLINE void sum_stages(const linear_t a, uint count, stages_t *stages, la
     *stages = next_stage(s, h);
 }
 
-// A warp's rows of W are sixteen columns of y: PATCH rows at a time they pass through local memory.
-#define PATCH       16
-#define PATCH_PITCH (16 + 4)
-
 // The place of a warp's products among those of a stage: blocks of W, rows of x.
 LINEAR_INLINE uint block_of(uint warp, const uint h)
 {
@@ -453,17 +392,8 @@ LINEAR_INLINE void store_patch(linear_t a, const float *total, uint from, local 
     a.y_rows.n1 = hidden((uint)a.y_rows.n1);
     a.residual_rows.n1 = hidden((uint)a.residual_rows.n1);
     const uint item = hidden((uint)get_local_id(0)), lane = item % 32, warp = item / 32;
-    local float *patch = patches + warp * (PATCH * PATCH_PITCH);
-    UNROLL
-    for (uint i = 0; i < PATCH / 2; i++)
-        patch[(i / 4 * 8 + lane % 4 * 2 + i % 2) * PATCH_PITCH + lane / 4 + i / 2 % 2 * 8] =
-            total[i];
-    nv90_warp_sync();
-    const uint row = told->row + rows_of(warp, h) + from + lane / 2;
-    const uint column = told->column + block_of(warp, h) * 16 + lane % 2 * 8;
-    if (row < a.m && column < a.n)
-        finish8(a, row, column, patch + lane / 2 * PATCH_PITCH + lane % 2 * 8);
-    nv90_warp_sync();
+    finish_patch(a, total, told->row + rows_of(warp, h) + from,
+                 told->column + block_of(warp, h) * 16, patches + warp * PATCH_SIZE, lane);
 }
 
 LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *told, uint whole,
@@ -507,10 +437,10 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
     kernel __attribute__((reqd_work_group_size(ITEMS + 128, 1, 1))) RESIDENT(1) void               \
         linear_wgmma_packed_##number(LINEAR_PARAMETERS, SPLIT_PARAMETERS)                          \
     {                                                                                              \
-        const uint h = shape;                                                                   \
+        const uint h = shape;                                                                      \
         local uchar tiles[STAGES(shape) * STAGE(shape)] __attribute__((aligned(1024)));            \
         local uchar maps[2 * NV90_MAP_BYTES] __attribute__((aligned(128)));                        \
-        local float patches[WARPS * PATCH * PATCH_PITCH] __attribute__((aligned(16)));             \
+        local float patches[WARPS * PATCH_SIZE] __attribute__((aligned(16)));                      \
         local ulong barriers[3 * STAGES(shape)];                                                   \
         local told_t told[TOLD];                                                                   \
         local uint slot;                                                                           \

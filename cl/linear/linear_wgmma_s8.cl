@@ -12,12 +12,7 @@
 #define FRAGMENT_TYPE X
 #define FRAGMENT_MMA
 
-#include "common/nv.clh"
-#include "common/nv90.clh"
-#include "linear/linear_groups.clh"
-#include "linear/linear_finish.clh"
-
-#define UNROLL _Pragma("unroll")
+#include "linear/linear_wgmma_codes.clh"
 
 // A stage has two parts, tiles of the layout, of 16 bytes a lane: two instructions' A each.
 #define PRODUCTS 4
@@ -30,49 +25,13 @@
 #define STAGE    (X_BYTES + W_BYTES)
 #define STAGES   5
 
-// ---- The tiles of y
-
-typedef struct {
-    uint row, column;
-} place_t;
-
-static inline uint tiles_of(const linear_t a)
-{
-    return ((uint)a.m + TILE_M - 1) / TILE_M * ((a.n + TILE_N - 1) / TILE_N);
-}
-
-// As tile_of() of linear_finish.clh: tiles that are computed at one time share x and W in the cache.
-#define TILE_BAND 8
-static inline place_t place_of(const linear_t a, uint index)
-{
-    const uint rows = ((uint)a.m + TILE_M - 1) / TILE_M, columns = (a.n + TILE_N - 1) / TILE_N;
-    const uint first = index / (TILE_BAND * columns) * TILE_BAND;
-    const uint within = index % (TILE_BAND * columns), height = min(rows - first, (uint)TILE_BAND);
-    return (place_t){(first + within % height) * TILE_M, within / height * TILE_N};
-}
-
-// ---- Stages
-
-typedef struct {
-    uint tiles, full, free; // addresses: of stage 0 and its barriers
-    uint slot, phase;       // of the stage that comes next
-} stages_t;
-
-LINEAR_INLINE stages_t next_stage(stages_t s)
-{
-    const bool last = s.slot + 1 == STAGES;
-    s.phase ^= last;
-    s.slot = last ? 0 : s.slot + 1;
-    return s;
-}
-
-// ---- The warps that copy
+// ---- The warp that copies
 
 LINEAR_INLINE void copy_tiles(const linear_t a, stages_t s, ulong map)
 {
-    const uint lane = (uint)get_local_id(0) % 32, tiles = tiles_of(a);
+    const uint lane = (uint)get_local_id(0) % 32, tiles = count_tiles(a, TILE_M, TILE_N);
     for (uint index = (uint)get_group_id(0); index < tiles; index += (uint)get_num_groups(0)) {
-        const place_t tile = place_of(a, index);
+        const place_t tile = place_of_tile(a, index, TILE_M, TILE_N);
         const uint block = min(tile.column / 16 + lane, (a.n - 1) / 16);
         global const uchar *w = a.data + block * a.pitch;
         for (uint k = 0; k < a.k; k += STAGE_K) {
@@ -85,7 +44,7 @@ LINEAR_INLINE void copy_tiles(const linear_t a, stages_t s, ulong map)
             if (lane < TILE_N / 16)
                 nv90_bulk(to + X_BYTES + lane * 1024, w, 1024, full);
             w += 1024;
-            s = next_stage(s);
+            s = stage_after(s, STAGES);
         }
     }
 }
@@ -168,16 +127,6 @@ typedef struct {
     quad_t quad;
 } lane_t;
 
-static inline uint4 get(uint from)
-{
-    uint4 v;
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "r"(from)
-                 : "memory");
-    return v;
-}
-
 LINEAR_INLINE uint4 codes_of(const stages_t *s, uint part, lane_t l)
 {
     return get(s->tiles + s->slot * STAGE + l.codes_at + part * 512);
@@ -187,14 +136,7 @@ LINEAR_INLINE void multiply(float *sums, const uint *a, const stages_t *s, const
 {
     nv90_multiply_a1_256(sums, a, nv90_descriptor(s->tiles + s->slot * STAGE + i * 32), 1);
 }
-static inline void free_stage(const stages_t *s)
-{
-    if (get_local_id(0) % 32 == 0)
-        nv90_barrier_arrive(s->free + s->slot * 8);
-}
-
 // All of K. Operands are made two products ahead, while those before are running: four sets of them.
-// Sum i of a lane is of its row g where i / 2 is even, else of g + 8.
 LINEAR_INLINE void sum_tile(const linear_t a, stages_t *stages, lane_t l, group_t group,
                             float *sums)
 {
@@ -225,7 +167,7 @@ LINEAR_INLINE void sum_tile(const linear_t a, stages_t *stages, lane_t l, group_
                 // The next stage; at the end, this one again.
                 after = s;
                 if (k + STAGE_K < a.k) {
-                    after = next_stage(s);
+                    after = stage_after(s, STAGES);
                     nv90_barrier_wait(after.full + after.slot * 8, after.phase);
                 }
                 words_of(l.quad, codes_of(&after, 0, l), first);
@@ -241,52 +183,31 @@ LINEAR_INLINE void sum_tile(const linear_t a, stages_t *stages, lane_t l, group_
     UNROLL
     for (uint i = 0; i < SUMS; i++)
         sums[i] *= i / 2 % 2 ? group.scale.y : group.scale.x;
-    *stages = next_stage(s);
-}
-
-// A warp's rows of W are sixteen columns of y: PATCH rows at a time they pass through local memory.
-#define PATCH       16
-#define PATCH_PITCH (16 + 4)
-
-LINEAR_INLINE void store_tile(const linear_t a, const float *total, place_t tile, uint block,
-                              local float *patch)
-{
-    const uint lane = (uint)get_local_id(0) % 32, g = lane / 4, q = lane % 4;
-    UNROLL
-    for (uint p = 0; p < TILE_M / PATCH; p++) {
-        if (tile.row + p * PATCH < a.m) {
-            UNROLL
-            for (uint i = 0; i < PATCH / 2; i++)
-                patch[(i / 4 * 8 + 2 * q + i % 2) * PATCH_PITCH + g + i / 2 % 2 * 8] =
-                    total[p * (PATCH / 2) + i];
-            nv90_warp_sync();
-            const uint row = tile.row + p * PATCH + lane / 2, c = lane % 2 * 8;
-            if (row < a.m && block * 16 + c < a.n)
-                finish8(a, row, block * 16 + c, patch + lane / 2 * PATCH_PITCH + c);
-            nv90_warp_sync();
-        }
-    }
+    *stages = stage_after(s, STAGES);
 }
 
 LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, local float *patches)
 {
     const uint item = (uint)get_local_id(0), warp = item / 32, lane = item % 32;
-    const uint tiles = tiles_of(a);
+    const uint tiles = count_tiles(a, TILE_M, TILE_N);
     const lane_t l = {X_BYTES + warp * 1024 + lane * 16, quad_of(lane)};
     float sums[SUMS];
     uint index = (uint)get_group_id(0);
-    place_t tile = place_of(a, index);
+    place_t tile = place_of_tile(a, index, TILE_M, TILE_N);
     group_t group = row_group(a, tile.column / 16 + warp, lane);
     while (index < tiles) {
         const place_t done = tile;
         sum_tile(a, &s, l, group, sums);
         index += (uint)get_num_groups(0);
         if (index < tiles) { // of the next tile, before this one is stored
-            tile = place_of(a, index);
+            tile = place_of_tile(a, index, TILE_M, TILE_N);
             group = row_group(a, tile.column / 16 + warp, lane);
         }
-        store_tile(a, sums, done, done.column / 16 + warp,
-                   patches + warp * (PATCH * PATCH_PITCH));
+        UNROLL
+        for (uint i = 0; i < TILE_M; i += PATCH)
+            if (done.row + i < a.m)
+                finish_patch(a, sums + i / 2, done.row + i, done.column + warp * 16,
+                             patches + warp * PATCH_SIZE, lane);
     }
 }
 
@@ -295,7 +216,7 @@ linear_wgmma_s8(LINEAR_PARAMETERS)
 {
     local uchar stages[STAGES * STAGE] __attribute__((aligned(1024)));
     local uchar map[NV90_MAP_BYTES] __attribute__((aligned(128)));
-    local float patches[8 * PATCH * PATCH_PITCH] __attribute__((aligned(16)));
+    local float patches[8 * PATCH_SIZE] __attribute__((aligned(16)));
     local ulong barriers[2 * STAGES];
     local uint slot;
     const linear_t a = LINEAR_ARGUMENTS;
