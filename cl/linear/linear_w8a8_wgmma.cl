@@ -11,17 +11,13 @@
 #define NV90_BYTES
 #define W s8_nv
 
-#include "common/nv.clh"
-#include "common/nv90.clh"
+#include "linear/linear_wgmma_codes.clh"
+
 #include "common/nv90_bytes.clh"
-#include "linear/linear_finish.clh"
-#include "linear/linear_groups.clh"
 #include "linear/linear_w8a8.clh"
 
 #define SPLIT_SUM int
 #include "linear/linear_split.clh"
-
-#define UNROLL _Pragma("unroll")
 
 #define BLOCK   2048 // bytes of 16 rows of W in a stage
 #define STAGE_K 128
@@ -31,42 +27,6 @@
 #define X_BYTES(t)   ((t)*STAGE_K)
 #define STAGE(t, n)  (X_BYTES(t) + (n) / 16 * BLOCK)
 #define STAGES(t, n) ((216 << 10) / STAGE(t, n))
-
-// ---- The tiles of y
-
-typedef struct {
-    uint row, column;
-} place_t;
-
-static inline uint tiles_of(const linear_t a, const uint t, uint width)
-{
-    return ((uint)a.m + t - 1) / t * ((hidden(a.n) + width - 1) / width);
-}
-
-// As tile_of() of linear_finish.clh: tiles that are computed at one time share x and W in the cache.
-#define TILE_BAND 8
-static inline place_t place_of(const linear_t a, uint index, const uint t, uint width)
-{
-    const uint rows = ((uint)a.m + t - 1) / t, columns = (hidden(a.n) + width - 1) / width;
-    const uint first = index / (TILE_BAND * columns) * TILE_BAND;
-    const uint within = index % (TILE_BAND * columns), height = min(rows - first, (uint)TILE_BAND);
-    return (place_t){(first + within % height) * t, within / height * width};
-}
-
-// ---- Stages
-
-typedef struct {
-    uint tiles, full, free; // addresses: of stage 0 and its barriers
-    uint slot, phase;       // of the stage that comes next
-} stages_t;
-
-LINEAR_INLINE stages_t next_stage(stages_t s, const uint stages)
-{
-    const bool last = s.slot + 1 == stages;
-    s.phase ^= last;
-    s.slot = last ? 0 : s.slot + 1;
-    return s;
-}
 
 // ---- The warp that copies
 
@@ -81,7 +41,7 @@ LINEAR_INLINE void copy_tiles(const linear_t a, stages_t s, const share_t share,
 {
     const uint lane = (uint)get_local_id(0) % 32;
     for (piece_t p = piece_first(share); piece_is_there(share, p); p = piece_next(share, p)) {
-        const place_t tile = place_of(a, p.tile, t, width);
+        const place_t tile = place_of_tile(a, p.tile, t, width);
         const uint block = min(tile.column / 16 + lane, (a.n - 1) / 16);
         global const uchar *w = a.data + block * a.pitch + p.begin * (ulong)BLOCK;
         for (uint k = p.begin * STAGE_K; k < p.end * STAGE_K; k += STAGE_K) {
@@ -97,7 +57,7 @@ LINEAR_INLINE void copy_tiles(const linear_t a, stages_t s, const share_t share,
             if (lane < width / 16)
                 nv90_bulk(to + X_BYTES(t) + lane * BLOCK, w, bytes, full);
             w += BLOCK;
-            s = next_stage(s, STAGES(t, tile_n));
+            s = stage_after(s, STAGES(t, tile_n));
         }
     }
     nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
@@ -174,12 +134,6 @@ LINEAR_INLINE void end(int *sums, const uint t, const uint tile_n)
             nv90_bytes_end_256(of);
     }
 }
-static inline void free_stage(const stages_t *s)
-{
-    if (hidden((uint)get_local_id(0)) % 32 == 0)
-        nv90_barrier_arrive(s->free + s->slot * 8);
-}
-
 // So many stages, of which the first is there. The weights of a step are read while the one before it
 // runs. Returns the last stage, which is not free yet.
 LINEAR_INLINE stages_t sum_stages(uint count, stages_t s, uint codes_at, int *sums, const uint t,
@@ -205,7 +159,7 @@ LINEAR_INLINE stages_t sum_stages(uint count, stages_t s, uint codes_at, int *su
             } else {
                 // The next stage; at the end, this one again.
                 if (n + 1 < count) {
-                    after = next_stage(s, STAGES(t, tile_n));
+                    after = stage_after(s, STAGES(t, tile_n));
                     nv90_barrier_wait(after.full + after.slot * 8, after.phase);
                 }
                 load_step(next, &after, 0, codes_at, t, tile_n);
@@ -225,7 +179,7 @@ LINEAR_INLINE void pass_stages(uint count, stages_t *s, const uint stages)
         if (n > 0)
             nv90_barrier_wait(s->full + s->slot * 8, s->phase);
         free_stage(s);
-        *s = next_stage(*s, stages);
+        *s = stage_after(*s, stages);
     }
 }
 
@@ -256,8 +210,6 @@ LINEAR_INLINE uint end_row(uint i, uint lane)
 }
 
 // Any y, bias and residual: 16 rows at a time, from one place of code for all sums.
-#define PATCH_PITCH 20 // floats
-
 LINEAR_INLINE void store_any_rows(linear_t a, const int *sums, end_t e, const uint t,
                                   const uint tile_n)
 {
@@ -267,7 +219,7 @@ LINEAR_INLINE void store_any_rows(linear_t a, const int *sums, end_t e, const ui
     local float *patch = (local float *)e.patch;
     _Pragma("unroll 1")
     for (uint pass = 0; pass < (PAIR(tile_n) ? 2 : 1) * parts; pass++) {
-        const uint lane = hidden((uint)get_local_id(0)) % 32, c = lane % 2 * 8;
+        const uint lane = hidden((uint)get_local_id(0)) % 32;
         const uint second = pass >= parts, block = e.block + second, from = pass % parts * 16;
         const float2 scales[2] = {group_scales(a, e.w_scale[0]), group_scales(a, e.w_scale[1])};
         const float2 scale = PAIR(tile_n) && second ? scales[1] : scales[0];
@@ -280,15 +232,12 @@ LINEAR_INLINE void store_any_rows(linear_t a, const int *sums, end_t e, const ui
                     v[i] = sums[8 * p + i];
             }
         }
+        float sum[8];
         UNROLL
         for (uint i = 0; i < 8; i++)
-            patch[end_row(i, lane) * PATCH_PITCH + lane / 4 + i / 2 % 2 * 8] = w8a8_value(
-                v[i], e.x_scale[from + end_row(i, lane)], i / 2 % 2 ? scale.y : scale.x);
-        nv90_warp_sync();
-        const ulong row = e.tile.row + from + lane / 2;
-        if (row < a.m && block * 16 + c < a.n)
-            finish8(a, row, block * 16 + c, patch + lane / 2 * PATCH_PITCH + c);
-        nv90_warp_sync();
+            sum[i] =
+                w8a8_value(v[i], e.x_scale[from + end_row(i, lane)], i / 2 % 2 ? scale.y : scale.x);
+        finish_patch(a, sum, e.tile.row + from, block * 16, patch, lane);
     }
 }
 
@@ -306,8 +255,8 @@ LINEAR_INLINE uint chunk_at(uint row, uint chunk, const uint tile_n)
                         : row * 32 + (chunk ^ row / 4 % 2) * 16;
 }
 
-LINEAR_INLINE void store_plain_rows(const linear_t a, const int *sums, end_t e,
-                                    const uint t, const uint tile_n)
+LINEAR_INLINE void store_plain_rows(const linear_t a, const int *sums, end_t e, const uint t,
+                                    const uint tile_n)
 {
     const uint lane = hidden((uint)get_local_id(0)) % 32, chunks = PAIR(tile_n) ? 4 : 2;
     const uint patch = (uint)(size_t)e.patch;
@@ -391,7 +340,8 @@ LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, local uchar *til
                                   global const float *x_scale, uint width, const meet_t meet,
                                   const uint t, const uint tile_n)
 {
-    const uint item = (uint)get_local_id(0), lane = item % 32, blocks = PRODUCTS(tile_n); // of a warp
+    const uint item = (uint)get_local_id(0), lane = item % 32,
+               blocks = PRODUCTS(tile_n); // of a warp
     const uint codes_at = X_BYTES(t) + item / 32 * (blocks * BLOCK) + lane * 16;
     // A warpgroup may have nothing of a narrow tile, and leaves the tensor cores to the other.
     const bool works = nv_shuffle(item, 0) / 128 * (blocks * 64) < width;
@@ -431,7 +381,7 @@ LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, local uchar *til
             store_tile(a, sums, e, t, tile_n);
         }
         free_stage(&s);
-        s = next_stage(s, STAGES(t, tile_n));
+        s = stage_after(s, STAGES(t, tile_n));
     }
 }
 
@@ -466,7 +416,8 @@ LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, local uchar *til
                            meet, t, n_);                                                           \
         } else {                                                                                   \
             nv90_registers_down(72);                                                               \
-            const share_t share = SPLIT_SHARE(tiles_of(a, t, width), (k + STAGE_K - 1) / STAGE_K); \
+            const share_t share =                                                                  \
+                SPLIT_SHARE(count_tiles(a, t, width), (k + STAGE_K - 1) / STAGE_K);                \
             if (item < 256 + 32) {                                                                 \
                 const ulong published = nv90_map_of(slot, 0);                                      \
                 nv90_map_publish(published, (uint)(size_t)map);                                    \
