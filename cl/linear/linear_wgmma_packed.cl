@@ -2,10 +2,10 @@
 // image only. y^T = W x^T: the weights are the instruction's A, which it takes from registers, where
 // they become halves; x is B, in local memory. docs/matrix-units.md explains it.
 //
-// A work-group is five warpgroups. Four multiply, 64 rows of W by up to 128 of x each; one warp of the
-// fifth brings x and the packed weights, STAGE_K of K at a time, and others what groups have in
-// common. Work-groups stay and take one tile of y after the other, or parts of tiles. A kernel's number
-// is the rows of x of its tile. x has one stride, on 16-byte boundaries.
+// A work-group is five warpgroups. Four multiply, 64 rows of W by up to 128 of x each; warps of the
+// fifth bring x and the packed weights, STAGE_K of K at a time, and what groups have in common, and put
+// x into the order of the codes. Work-groups stay and take one tile of y after the other, or parts of
+// tiles. A kernel's number is the rows of x of its tile. x has one stride, on 16-byte boundaries.
 //
 //     -DX=f16 | bf16   -DW=u4_nv | s8_nv
 //     -DGROUPED=0   one scale a row of W     -DGROUPED=1   groups of a multiple of STAGE_K
