@@ -18,6 +18,7 @@
 #include "linear/linear_common.clh"
 #include "linear/linear_wgmma.clh"
 #include "linear/linear_wgmma_end.clh"
+#include "linear/linear_wgmma_start.clh"
 
 #define UNIT     32u         // columns
 #define TEAM     (TILE_M / 2) // rows of x of a warpgroup, and of a box
@@ -53,12 +54,16 @@ LINEAR_INLINE tile_t tile_at(plan_t p, uint index)
 
 // told: the tile of each stage, written with a tile's first one, so that those who multiply need not
 // keep what it takes to find it. A tile of no width is the end.
-LINEAR_INLINE void bring_x(plan_t p, uint k_end, stages_t s, local tile_t *told, ulong map)
+// brought: stages of the first tile that those who multiply have brought themselves.
+LINEAR_INLINE void bring_x(plan_t p, uint k_end, uint brought, stages_t s, local tile_t *told,
+                           ulong map)
 {
     const uint count = tiles_of(p);
+    uint k = brought * TILE_K;
+    skip_stages(&s, brought);
     for (uint index = (uint)get_group_id(0); index < count; index += (uint)get_num_groups(0)) {
         const tile_t tile = tile_at(p, index);
-        for (uint k = 0; k < k_end; k += TILE_K) {
+        for (; k < k_end; k += TILE_K) {
             const uint to = s.tiles + s.slot * STAGE, full = s.full + s.slot * 8;
             nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
             if (k == 0)
@@ -68,6 +73,7 @@ LINEAR_INLINE void bring_x(plan_t p, uint k_end, stages_t s, local tile_t *told,
             nv90_box_rows(to + X_BYTES / 2, map, k, tile.row + TEAM, full);
             next_stage(&s);
         }
+        k = 0;
     }
     nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
     told[s.slot].width = 0;
@@ -75,19 +81,22 @@ LINEAR_INLINE void bring_x(plan_t p, uint k_end, stages_t s, local tile_t *told,
 }
 
 // maps: of the wide, then of the narrow tiles.
-LINEAR_INLINE void bring_w(plan_t p, uint k_end, stages_t s, ulong maps)
+LINEAR_INLINE void bring_w(plan_t p, uint k_end, uint brought, stages_t s, ulong maps)
 {
     const uint count = tiles_of(p);
+    uint k = brought * TILE_K;
+    skip_stages(&s, brought);
     for (uint index = (uint)get_group_id(0); index < count; index += (uint)get_num_groups(0)) {
         const tile_t tile = tile_at(p, index);
         const ulong map = maps + (is_narrow(p, index) ? NV90_MAP_BYTES : 0);
-        for (uint k = 0; k < k_end; k += TILE_K) {
+        for (; k < k_end; k += TILE_K) {
             const uint to = s.tiles + s.slot * STAGE, full = s.full + s.slot * 8;
             nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
             nv90_barrier_expect(full, tile.width * NV90_ROW);
             nv90_box_columns(to + X_BYTES, map, k, tile.column / UNIT, full);
             next_stage(&s);
         }
+        k = 0;
     }
     nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
     nv90_barrier_arrive(s.full + s.slot * 8);
@@ -111,13 +120,13 @@ LINEAR_INLINE void store_part(linear_t a, float *sums, tile_t tile, uint from)
     asm volatile("" : "+r"(item));
     a.y_rows.n1 = a.y_rows.n2 = a.residual_rows.n1 = a.residual_rows.n2 = 1;
     tile.row += item / 128 * TEAM + from;
-    const share_t share = share_of(a, tile, item % 128);
+    const held_t share = held_of(a, tile, item % 128);
     store_all_vectors(a, sums, share, places_of(a, share));
 }
 
 LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, local const tile_t *told)
 {
-    const uint x_at = (uint)get_local_id(0) / 128 * (TEAM * NV90_ROW);
+    const uint x_at = nv90_uniform((uint)get_local_id(0) / 128) * (TEAM * NV90_ROW);
     for (;;) {
         nv90_barrier_wait(s.full + s.slot * 8, s.phase);
         const tile_t tile = told[s.slot];
@@ -152,7 +161,7 @@ void linear_wgmma_tall(LINEAR_PARAMETERS, const uint columns)
     local uchar maps[3 * NV90_MAP_BYTES] __attribute__((aligned(128)));
     local ulong barriers[2 * STAGES];
     local tile_t told[STAGES];
-    local uint slot;
+    local uint slot[1];
     const linear_t a = LINEAR_ARGUMENTS;
     const uint item = (uint)get_local_id(0), lane = item % 32;
     const uint full = (uint)(size_t)barriers, map = (uint)(size_t)maps;
@@ -161,38 +170,45 @@ void linear_wgmma_tall(LINEAR_PARAMETERS, const uint columns)
         nv90_barrier_init(s.full + item * 8, 2); // items that copy
         nv90_barrier_init(s.free + item * 8, 8); // warps that multiply
     }
-    // What has to be ready before the first box takes microseconds: side by side.
-    if (item == X_ITEM)
-        nv90_map_rows(map, (global const ushort *)x + x_rows.offset, k, (uint)m, x_rows.s0 * 2,
-                      TEAM);
-    else if (item - lane == W_ITEM && lane < 2)
-        nv90_map_columns(map + (1 + lane) * NV90_MAP_BYTES, data, k, n / UNIT, pitch,
-                         max(columns % 8 - lane, 1u));
-    else if (item == SLOT_ITEM)
-        slot = nv90_take_slot();
     barrier(CLK_LOCAL_MEM_FENCE);
 
     if (item < 256) {
+        const plan_t p = plan_of((uint)m, n, columns / 8, columns % 8);
+        const tile_t tile = tile_at(p, (uint)get_group_id(0));
+        if (item == 0)
+            told[0] = tile;
+        bring_first(a, tile, 0, s, first_stages((k + TILE_K - 1) / TILE_K));
         nv90_registers_up(240);
         multiply_tiles(a, s, told);
     } else {
         nv90_registers_down(24);
+        // What has to be ready before the first box takes microseconds: side by side.
+        if (item == X_ITEM)
+            nv90_map_rows(map, (global const ushort *)x + x_rows.offset, k, (uint)m, x_rows.s0 * 2,
+                          TEAM);
+        else if (item - lane == W_ITEM && lane < 2)
+            nv90_map_columns(map + (1 + lane) * NV90_MAP_BYTES, data, k, n / UNIT, pitch,
+                             max(columns % 8 - lane, 1u));
+        else if (item == SLOT_ITEM)
+            slot[0] = nv90_take_slot();
+        nv90_makers_sync();
         const plan_t p = plan_of((uint)m, n, columns / 8, columns % 8);
-        const ulong published = nv90_map_of(slot, 0);
+        const uint brought = first_stages((k + TILE_K - 1) / TILE_K);
+        const ulong published = nv90_map_of(slot[0], 0);
         if (item - lane == X_ITEM) {
             nv90_map_publish(published, map);
             if (lane == 0)
-                bring_x(p, k, s, told, published);
+                bring_x(p, k, brought, s, told, published);
         } else if (item - lane == W_ITEM) {
             nv90_map_publish(published + NV90_MAP_BYTES, map + NV90_MAP_BYTES);
             if (p.narrow)
                 nv90_map_publish(published + 2 * NV90_MAP_BYTES, map + 2 * NV90_MAP_BYTES);
             if (lane == 0)
-                bring_w(p, k, s, published + NV90_MAP_BYTES);
+                bring_w(p, k, brought, s, published + NV90_MAP_BYTES);
         }
     }
     // All boxes have arrived.
     barrier(CLK_LOCAL_MEM_FENCE);
     if (item == SLOT_ITEM)
-        nv90_give_slot(slot);
+        nv90_give_slot(slot[0]);
 }
