@@ -129,10 +129,10 @@ static uint64_t time_of(tile_time t, uint64_t k)
     return (k + 63) / 64 * t.stage + t.end;
 }
 
+static const tile_time whole_time = {672, 3900}; /* of a tile of 128 x 256 */
+
 /* Tiles of 128 x 256. Those that do not fill a round of the device are cut into parts, which need
  * more bytes for what they compute. */
-static const tile_time whole_time = {672, 3900};
-
 static plan plan_cut(uint64_t m, uint64_t n, uint64_t k, uint32_t units, uint32_t wanted)
 {
     const struct {
@@ -250,7 +250,7 @@ static plan plan_of(const llmk_launch *launch, const linear_problem *p, uint64_t
     if (wanted == LLMK_NV90_SHARED && shared.tiles)
         return shared;
     if (wanted)
-        return plan_cut(m, n, k, units, wanted);
+        return plan_cut(m, n, k, units, wanted == LLMK_NV90_SHARED ? 0 : wanted);
     if (launch->config)
         return plan_tall(m, n, k, units);
     const plan low = better(plan_cut(m, n, k, units, 0), shared);
