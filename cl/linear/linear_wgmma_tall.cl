@@ -38,7 +38,7 @@ LINEAR_INLINE uint tiles_of(plan_t p) { return p.rows * (p.wide + p.narrow); }
 LINEAR_INLINE bool is_narrow(plan_t p, uint index) { return index >= p.rows * p.wide; }
 
 // Bands of BAND rows of tiles, column by column: those that are computed at one time share x and W.
-#define BAND 16
+#define BAND 8
 LINEAR_INLINE tile_t tile_at(plan_t p, uint index)
 {
     const bool narrow = is_narrow(p, index);
