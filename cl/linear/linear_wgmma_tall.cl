@@ -2,8 +2,8 @@
 // warpgroup multiplies 128 rows of x, and a product takes 22 % fewer bytes out of the L2. Only where
 // the copy unit can bring x and W. docs/matrix-units.md explains it.
 //
-// Columns of tiles are of two widths: the first `wide` of them have `units` times 32 columns of y, the
-// others 32 less, so that the host can make work-groups end together. The wide ones come first.
+// Columns of tiles are of two widths: the first `wide` of them have `units` times 16 columns of y, the
+// others 16 less, so that the host can make work-groups end together. The wide ones come first.
 //
 //     -DX=f16 | bf16
 #define NV90_TYPE X
@@ -11,6 +11,7 @@
 #define NV90_PAIR_HALF  96
 #define TILE_M          256
 #define TILE_N          192
+#define NEIGHBOURS      4
 
 #include "common/nv.clh"
 #include "common/nv90.clh"
@@ -20,7 +21,7 @@
 #include "linear/linear_wgmma_end.clh"
 #include "linear/linear_wgmma_start.clh"
 
-#define UNIT     32u         // columns
+#define UNIT     16u         // columns
 #define TEAM     (TILE_M / 2) // rows of x of a warpgroup, and of a box
 
 // ---- The tiles of y
@@ -104,11 +105,17 @@ LINEAR_INLINE void bring_w(plan_t p, uint k_end, uint brought, stages_t s, ulong
 
 // ---- The warpgroups that multiply
 
+MULTIPLY_PAIR(16)
 MULTIPLY_PAIR(32)
+MULTIPLY_PAIR(48)
 MULTIPLY_PAIR(64)
+MULTIPLY_PAIR(80)
 MULTIPLY_PAIR(96)
+MULTIPLY_PAIR(112)
 MULTIPLY_PAIR(128)
+MULTIPLY_PAIR(144)
 MULTIPLY_PAIR(160)
+MULTIPLY_PAIR(176)
 MULTIPLY_PAIR(192)
 
 // 64 rows of a warpgroup's part of a tile, from row `from` of it. Vectors, of rows of one stride: the
@@ -136,24 +143,19 @@ LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, local const tile
         UNROLL
         for (uint i = 0; i < NV90_PAIR_SUMS; i++)
             sums[i] = 0.0f;
-        if (tile.width == 192)
-            multiply_pair_192(sums, &s, a.k, x_at, X_BYTES);
-        else if (tile.width == 160)
-            multiply_pair_160(sums, &s, a.k, x_at, X_BYTES);
-        else if (tile.width == 128)
-            multiply_pair_128(sums, &s, a.k, x_at, X_BYTES);
-        else if (tile.width == 96)
-            multiply_pair_96(sums, &s, a.k, x_at, X_BYTES);
-        else if (tile.width == 64)
-            multiply_pair_64(sums, &s, a.k, x_at, X_BYTES);
-        else
-            multiply_pair_32(sums, &s, a.k, x_at, X_BYTES);
+#define MULTIPLY(n)                                                                                \
+    if (tile.width == n)                                                                           \
+        multiply_pair_##n(sums, &s, a.k, x_at, X_BYTES);                                           \
+    else
+        MULTIPLY(192) MULTIPLY(176) MULTIPLY(160) MULTIPLY(144) MULTIPLY(128) MULTIPLY(112)
+        MULTIPLY(96) MULTIPLY(80) MULTIPLY(64) MULTIPLY(48) MULTIPLY(32)
+            multiply_pair_16(sums, &s, a.k, x_at, X_BYTES);
         store_part(a, sums, tile, 0);
         store_part(a, sums + NV90_PAIR_HALF, tile, TEAM / 2);
     }
 }
 
-// columns: 8 wide + units.
+// columns: 16 wide + units.
 kernel __attribute__((reqd_work_group_size(384, 1, 1))) __attribute__((annotate("minnctapersm=1")))
 void linear_wgmma_tall(LINEAR_PARAMETERS, const uint columns)
 {
@@ -173,7 +175,7 @@ void linear_wgmma_tall(LINEAR_PARAMETERS, const uint columns)
     barrier(CLK_LOCAL_MEM_FENCE);
 
     if (item < 256) {
-        const plan_t p = plan_of((uint)m, n, columns / 8, columns % 8);
+        const plan_t p = plan_of((uint)m, n, columns / 16, columns % 16);
         const tile_t tile = tile_at(p, (uint)get_group_id(0));
         if (item == 0)
             told[0] = tile;
@@ -187,12 +189,12 @@ void linear_wgmma_tall(LINEAR_PARAMETERS, const uint columns)
             nv90_map_rows(map, (global const ushort *)x + x_rows.offset, k, (uint)m, x_rows.s0 * 2,
                           TEAM);
         else if (item - lane == W_ITEM && lane < 2)
-            nv90_map_columns(map + (1 + lane) * NV90_MAP_BYTES, data, k, n / UNIT, pitch,
-                             max(columns % 8 - lane, 1u));
+            nv90_map_blocks(map + (1 + lane) * NV90_MAP_BYTES, data, k, n / UNIT, pitch,
+                             max(columns % 16 - lane, 1u), UNIT);
         else if (item == SLOT_ITEM)
             slot[0] = nv90_take_slot();
         nv90_makers_sync();
-        const plan_t p = plan_of((uint)m, n, columns / 8, columns % 8);
+        const plan_t p = plan_of((uint)m, n, columns / 16, columns % 16);
         const uint brought = first_stages((k + TILE_K - 1) / TILE_K);
         const ulong published = nv90_map_of(slot[0], 0);
         if (item - lane == X_ITEM) {

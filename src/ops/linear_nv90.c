@@ -180,22 +180,24 @@ bool llmk_linear_nv90_may_share(const llmk_context *ctx, const linear_problem *p
     return plan_shared(p, p->weights->segments[0].rows, ctx->caps.compute_units).tiles > 0;
 }
 
-/* Tiles of 256 x up to 192: `columns` columns of them, of two widths that differ by 32. A
+/* Tiles of 256 x up to 192: `columns` columns of them, of two widths that differ by 16. A
  * work-group that begins with the first tile has most of the wide ones. */
 #define TALL_M     256
-#define TALL_UNITS 6 /* of 32 columns, at most */
+#define TALL_UNIT  16u
+#define TALL_UNITS 12 /* at most, in the width of a tile */
 
 static plan plan_columns(uint64_t m, uint64_t n, uint64_t k, uint32_t units, uint64_t columns)
 {
     static const tile_time times[TALL_UNITS + 1] = {
-        {0, 0}, {500, 600}, {532, 900}, {580, 1300}, {681, 1600}, {840, 2000}, {983, 2400}};
-    const uint64_t rows = (m + TALL_M - 1) / TALL_M, blocks = n / 32;
+        {0, 0},      {490, 500},  {500, 600},  {516, 750},  {532, 900},  {556, 1100}, {580, 1300},
+        {630, 1450}, {681, 1600}, {760, 1800}, {840, 2000}, {912, 2200}, {983, 2400}};
+    const uint64_t rows = (m + TALL_M - 1) / TALL_M, blocks = n / TALL_UNIT;
     const uint32_t width = (uint32_t)((blocks + columns - 1) / columns);
     const uint64_t wide = blocks - (width - 1) * columns;
     const uint64_t most_wide = (rows * wide + units - 1) / units;
     const uint64_t most = (rows * columns + units - 1) / units;
     return (plan){.is_tall = true,
-                  .last = (uint32_t)(8 * wide + width),
+                  .last = (uint32_t)(16 * wide + width),
                   .tiles = rows * columns,
                   .time = most_wide * time_of(times[width], k) +
                           (most - most_wide) * time_of(times[width - 1], k)};
@@ -204,7 +206,7 @@ static plan plan_columns(uint64_t m, uint64_t n, uint64_t k, uint32_t units, uin
 /* As few columns as can be, or so many that all work-groups have the same number of tiles. */
 static plan plan_tall(uint64_t m, uint64_t n, uint64_t k, uint32_t units)
 {
-    const uint64_t rows = (m + TALL_M - 1) / TALL_M, blocks = n / 32;
+    const uint64_t rows = (m + TALL_M - 1) / TALL_M, blocks = n / TALL_UNIT;
     const uint64_t fewest = (blocks + TALL_UNITS - 1) / TALL_UNITS;
     plan best = plan_columns(m, n, k, units, fewest);
     for (uint64_t i = 0, each = (rows * fewest + units - 1) / units; i < 4; i++, each++) {
@@ -243,7 +245,7 @@ static plan plan_of(const llmk_launch *launch, const linear_problem *p, uint64_t
     if (launch->ctx->is_trial && shared.tiles)
         return shared;
     if (launch->ctx->is_trial && can && m > TALL_M)
-        return plan_columns(m, n, k, units, (n / 32 + TALL_UNITS - 1) / TALL_UNITS);
+        return plan_columns(m, n, k, units, (n / TALL_UNIT + TALL_UNITS - 1) / TALL_UNITS);
     if (launch->ctx->is_trial)
         return plan_cut(m, n, k, units, m < MIN_ROWS ? 4 : p->x.align < 16 ? 2 : 1);
     const uint32_t wanted = launch->config ? launch->config->value[0] : 0;
@@ -269,7 +271,7 @@ llmk_status llmk_linear_nv90_launch(llmk_launch *launch, const void *problem)
                                  .defines = p->x.dtype == LLMK_F16 ? "-DX=f16" : "-DX=bf16",
                                  .kernel = tall ? "linear_wgmma_tall" : "linear_wgmma",
                                  .rows = tall ? TALL_M : TILE_M,
-                                 .columns = tall ? TALL_UNITS * 32 : TILE_N,
+                                 .columns = tall ? TALL_UNITS * TALL_UNIT : TILE_N,
                                  .local = {ITEMS, 1, 1},
                                  .groups = chosen.tiles < units ? (uint32_t)chosen.tiles : units,
                                  .has_last = true,

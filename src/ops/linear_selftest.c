@@ -337,7 +337,7 @@ llmk_status llmk_linear_self_test_tall(llmk_trial *t, llmk_dtype x, const llmk_w
                                        llmk_dtype y)
 {
     const recipe r = recipe_of(like);
-    LLMK_TRY(run(t, x, &r, y, 270, 352, 136, 0));
+    LLMK_TRY(run(t, x, &r, y, 270, 416, 136, 0));
     /* And tiles that work-groups share. */
     llmk_workspace *workspace = NULL;
     LLMK_TRY(llmk_workspace_create(t->ctx, llmk_linear_split_bytes_on(t->ctx), &workspace));
