@@ -151,7 +151,8 @@ static plan plan_cut(uint64_t m, uint64_t n, uint64_t k, uint32_t units, uint32_
     return best;
 }
 
-/* Or each of them is shared by several work-groups along K, whose sums meet. */
+/* Or each of them is shared by several work-groups along K, whose sums meet: for tuned rows, since
+ * what was measured (two parts) was as fast as cuts on a hot device and faster on a cool one only. */
 #define MOST_PARTS 8
 #define MEET_TIME  3000
 #define PART_TIME  1200 /* to read it */
@@ -229,12 +230,6 @@ bool llmk_linear_nv90_is_even(const linear_problem *p)
            has_rows_of_vectors(&p->y);
 }
 
-/* Two hundredths are less than the estimates are worth. */
-static plan better(plan a, plan b)
-{
-    return b.time < a.time - a.time / 50 ? b : a;
-}
-
 /* In a trial, whose problems are small, every kind has its turn. */
 static plan plan_of(const llmk_launch *launch, const linear_problem *p, uint64_t n)
 {
@@ -255,8 +250,12 @@ static plan plan_of(const llmk_launch *launch, const linear_problem *p, uint64_t
         return plan_cut(m, n, k, units, wanted == LLMK_NV90_SHARED ? 0 : wanted);
     if (launch->config)
         return plan_tall(m, n, k, units);
-    const plan low = better(plan_cut(m, n, k, units, 0), shared);
-    return can ? better(low, plan_tall(m, n, k, units)) : low;
+    const plan cut = plan_cut(m, n, k, units, 0);
+    if (!can)
+        return cut;
+    const plan tall = plan_tall(m, n, k, units);
+    /* Two hundredths are less than the estimate is worth. */
+    return tall.time + tall.time / 50 < cut.time ? tall : cut;
 }
 
 llmk_status llmk_linear_nv90_launch(llmk_launch *launch, const void *problem)
