@@ -2,10 +2,10 @@
 // image only. y^T = W x^T: the weights are the instruction's A, which it takes from registers, where
 // they become halves; x is B, in local memory. docs/matrix-units.md explains it.
 //
-// A work-group is five warpgroups. Four multiply, 64 rows of W by up to 128 of x each; one warp of the
-// fifth brings x and the packed weights, STAGE_K of K at a time, and others what groups have in
-// common. Work-groups stay and take one tile of y after the other, or parts of tiles. A kernel's number
-// is the rows of x of its tile. x has one stride, on 16-byte boundaries.
+// A work-group is five warpgroups. Four multiply, 64 rows of W by up to 128 of x each; warps of the
+// fifth bring x and the packed weights, STAGE_K of K at a time, and what groups have in common, and put
+// x into the order of the codes. Work-groups stay and take one tile of y after the other, or parts of
+// tiles. A kernel's number is the rows of x of its tile. x has one stride, on 16-byte boundaries.
 //
 //     -DX=f16 | bf16   -DW=u4_nv | s8_nv
 //     -DGROUPED=0   one scale a row of W     -DGROUPED=1   groups of a multiple of STAGE_K
@@ -14,13 +14,10 @@
 #define FRAGMENT_TYPE X
 #define FRAGMENT_MMA
 
-#include "common/nv.clh"
-#include "common/nv90.clh"
-#include "linear/linear_finish.clh"
+#include "linear/linear_wgmma_codes.clh"
+
 #include "linear/linear_split.clh"
 #include "linear/linear_units.clh"
-
-#define UNROLL   _Pragma("unroll")
 
 // A stage has two parts, tiles of the layout, of 16 bytes a lane: A of PART products.
 #define PART     (W_IS_U4 ? 4 : 2)
@@ -31,11 +28,8 @@
 #define WARPS 16
 #define SHAPE(t, columns, rows) ((t) | (columns) << 8 | (rows) << 16)
 #define T(h)       ((h)&255)
-#ifndef MOST_4
-#define MOST_4 64
-#endif
-#define TIGHT(h)   (GROUPED == 1 || T(h) == 128) // in registers
-#define BATCH(h)   (W_IS_U4 && GROUPED != 1 && T(h) <= MOST_4 ? 4 : 2) // products that begin together
+#define TIGHT(h)   (GROUPED == 1 || T(h) == 128)          // in registers
+#define BATCH(h)   (W_IS_U4 && !TIGHT(h) ? 4 : 2)         // products that begin together
 #define COLUMNS(h) ((h) >> 8 & 255)
 #define ROWS(h)    ((h) >> 16)
 #define TILE_N(h)  (COLUMNS(h) * 64)
@@ -48,49 +42,15 @@
 #define STAGES(h)  (208896 / STAGE(h) < 8 ? 208896 / STAGE(h) : 8)
 #define MAX_T      (GROUPED == 1 ? 64 : 128)
 
-// For want of registers: no compiler knows that it is the same, and keeps it, or what is made of it.
-static inline uint hidden(uint v)
-{
-    asm volatile("" : "+r"(v));
-    return v;
-}
-
-// ---- The tiles of y
-
-typedef struct {
-    uint row, column;
-} place_t;
-
 static inline uint tiles_of(const linear_t a, const uint h)
 {
-    return ((uint)a.m + TILE_M(h) - 1) / TILE_M(h) * ((a.n + TILE_N(h) - 1) / TILE_N(h));
+    return count_tiles(a, TILE_M(h), TILE_N(h));
 }
-
-// As tile_of() of linear_finish.clh: tiles that are computed at one time share x and W in the cache.
-#define TILE_BAND 8
 static inline place_t place_of(const linear_t a, uint index, const uint h)
 {
-    const uint rows = (hidden((uint)a.m) + TILE_M(h) - 1) / TILE_M(h);
-    const uint columns = (hidden(a.n) + TILE_N(h) - 1) / TILE_N(h);
-    const uint first = index / (TILE_BAND * columns) * TILE_BAND;
-    const uint within = index % (TILE_BAND * columns), height = min(rows - first, (uint)TILE_BAND);
-    return (place_t){(first + within % height) * TILE_M(h), within / height * TILE_N(h)};
+    return place_of_tile(a, index, TILE_M(h), TILE_N(h));
 }
-
-// ---- Stages
-
-typedef struct {
-    uint tiles, full, free; // addresses: of stage 0 and its barriers
-    uint slot, phase;       // of the stage that comes next
-} stages_t;
-
-LINEAR_INLINE stages_t next_stage(stages_t s, const uint h)
-{
-    const bool last = s.slot + 1 == STAGES(h);
-    s.phase ^= last;
-    s.slot = last ? 0 : s.slot + 1;
-    return s;
-}
+LINEAR_INLINE stages_t next_stage(stages_t s, const uint h) { return stage_after(s, STAGES(h)); }
 
 // ---- The warps that copy
 
@@ -100,34 +60,6 @@ typedef struct {
     uint stages, tile, row, column;
 } told_t;
 #define TOLD 16
-
-// maps: of x, of the codes.
-LINEAR_INLINE void copy_tiles(const linear_t a, stages_t s, uint raw, const share_t share,
-                              ulong maps, local told_t *told, const uint h)
-{
-    uint number = 0;
-    for (piece_t p = piece_first(share); piece_is_there(share, p); p = piece_next(share, p)) {
-        const place_t tile = place_of(a, p.tile, h);
-        for (uint stage = p.begin; stage < p.end; stage++) {
-            const uint to = s.tiles + s.slot * STAGE(h), full = s.full + s.slot * 8;
-            nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
-            if (stage == p.begin)
-                told[number % TOLD] = (told_t){p.end - p.begin, p.tile, tile.row, tile.column};
-            nv90_barrier_expect(raw + s.slot * 8, X_BYTES(h));
-            for (uint i = 0; i < STAGE_K; i += 64)
-                nv90_box_rows(to + i * (TILE_M(h) * 2), maps, stage * STAGE_K + i, tile.row,
-                              raw + s.slot * 8);
-            nv90_barrier_expect(full, W_BYTES(h));
-            nv90_box_rows(to + X_BYTES(h), maps + NV90_MAP_BYTES, stage * 128, tile.column / 16,
-                          full);
-            s = next_stage(s, h);
-        }
-        number++;
-    }
-    nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
-    told[number % TOLD].stages = 0;
-    nv90_barrier_arrive(s.full + s.slot * 8);
-}
 
 // What the weights of a group have in common, for a lane's two rows.
 typedef struct {
@@ -161,50 +93,89 @@ LINEAR_INLINE group_t group_in(uint4 v)
 #endif
 }
 
-// The groups of AHEAD stages are asked for at one time: they come from far away. A lane has those of
-// each 32nd pair of rows. Where all of K is one group, the first stage of a piece has it.
+// While maps are made: the first codes of a block are on their way.
+LINEAR_INLINE void expect_codes(const linear_t a, const share_t share, uint block, const uint h)
+{
+    const piece_t p = piece_first(share);
+    if (piece_is_there(share, p)) {
+        const ulong row = min(place_of(a, p.tile, h).column / 16 + block, (a.n - 1) / 16);
+        const ulong from = p.begin * 1024ul;
+        nv90_prefetch(a.data + row * a.pitch + from,
+                      (uint)min(a.pitch - from, (ulong)STAGES(h) * 1024));
+    }
+}
+
+// Of `boxes`, which an item asks for (maps: of x, of the codes), and `groups`, of which a lane has
+// those of each 32nd pair of rows. Groups come from far away: those of AHEAD stages are asked for before
+// the first of them is free.
 #define AHEAD(h)   (TIGHT(h) ? 1 : 2)
 #define RECORDS(h) (TILE_N(h) / 64)
-LINEAR_INLINE void copy_groups(linear_t a, stages_t s, const share_t share, const uint h)
+LINEAR_INLINE void bring_tiles(linear_t a, stages_t s, uint raw, const share_t share, ulong maps,
+                               local told_t *told, const uint h, const bool boxes,
+                               const bool groups)
 {
     const uint lane = (uint)get_local_id(0) % 32, last = (a.n - 1) / 16;
     if (GROUPED == 2)
         a.scale_kind = SCALE_F16;
+    uint number = 0;
     for (piece_t p = piece_first(share); piece_is_there(share, p); p = piece_next(share, p)) {
-        const uint block = place_of(a, p.tile, h).column / 16 + lane / 8;
+        const place_t tile = place_of(a, p.tile, h);
         uint unit[4];
         UNROLL
         for (uint j = 0; j < RECORDS(h); j++)
             unit[j] = 0x3c003c00u; // 1
-        for (uint stage = p.begin; stage < p.end; stage += AHEAD(h)) {
-            raw_group raw[2][4];
+        for (uint first = p.begin; first < p.end; first += AHEAD(h)) {
+            raw_group group_raw[2][4];
             UNROLL
-            for (uint i = 0; i < AHEAD(h); i++) {
-                const uint group = group_of_k(a, (stage + i) * STAGE_K);
+            for (uint i = 0; groups && i < AHEAD(h); i++) {
+                const uint group = group_of_k(a, (first + i) * STAGE_K);
+                const uint block = hidden(tile.column / 16 + lane / 8);
                 UNROLL
                 for (uint j = 0; j < RECORDS(h); j++)
-                    raw[i][j] =
-                        load_group_at(a, min(hidden(block) + j * 4, last), group, lane % 8);
+                    group_raw[i][j] = load_group_at(a, min(block + j * 4, last), group, lane % 8);
             }
             UNROLL
             for (uint i = 0; i < AHEAD(h); i++) {
-                if (stage + i < p.end) {
-                    const uint to = s.tiles + s.slot * STAGE(h) + COPIED(h) + lane * 16;
-                    nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
+                const uint stage = first + i, to = s.tiles + s.slot * STAGE(h);
+                const uint full = s.full + s.slot * 8;
+                if (stage >= p.end)
+                    break;
+                nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
+                if (boxes && lane == 0) {
+                    if (stage == p.begin)
+                        told[number % TOLD] =
+                            (told_t){p.end - p.begin, p.tile, tile.row, tile.column};
+                    nv90_barrier_expect(raw + s.slot * 8, X_BYTES(h));
+                    for (uint part = 0; part < STAGE_K; part += 64)
+                        nv90_box_rows(to + part * (TILE_M(h) * 2), maps, stage * STAGE_K + part,
+                                      tile.row, raw + s.slot * 8);
+                    nv90_barrier_expect(full, W_BYTES(h));
+                    nv90_box_rows(to + X_BYTES(h), maps + NV90_MAP_BYTES, stage * 128,
+                                  tile.column / 16, full);
+                }
+                if (groups) {
                     UNROLL
                     for (uint j = 0; j < RECORDS(h); j++)
-                        nv90_put(to + j * 512, record_of(a, raw[i][j], unit + j));
+                        nv90_put(to + COPIED(h) + lane * 16 + j * 512,
+                                 record_of(a, group_raw[i][j], unit + j));
                     nv90_warp_sync();
                     if (lane == 0)
-                        nv90_barrier_arrive(s.full + s.slot * 8);
-                    s = next_stage(s, h);
+                        nv90_barrier_arrive(full);
                 }
+                s = next_stage(s, h);
             }
         }
+        number++;
     }
     nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
-    if (lane == 0)
-        nv90_barrier_arrive(s.full + s.slot * 8);
+    if (lane == 0) {
+        if (boxes) {
+            told[number % TOLD].stages = 0;
+            nv90_barrier_arrive(s.full + s.slot * 8);
+        }
+        if (groups)
+            nv90_barrier_arrive(s.full + s.slot * 8);
+    }
 }
 
 // ---- Weights to operands
@@ -212,16 +183,6 @@ LINEAR_INLINE void copy_groups(linear_t a, stages_t s, const share_t share, cons
 // Of every 32 along K lane q of a quad has weights 8q ... 8q+7, four pairs; of 16 along K wgmma wants
 // from it those that lie with pairs q and q + 4 of x. So x is put into another order, where it lies:
 // of each 64 bytes of a row, four chunks of four pairs, chunk c becomes pair c of each chunk.
-
-static inline uint4 get(uint from)
-{
-    uint4 v;
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "r"(from)
-                 : "memory");
-    return v;
-}
 
 // Word lane % 4 of the 16 bytes at each of four addresses, those of lanes r, r + 8, r + 16 and r + 24,
 // r = lane / 4.
@@ -243,8 +204,10 @@ static inline uint place_of_chunk(uint r, uint chunk)
     return row * NV90_ROW + ((chunk ^ row) * 16);
 }
 
-#define ORDER_WARPS 2
-#define ORDER_STEP  (16 * NV90_ROW)
+// Three warps for tiles of 128 rows, where another brings all; two for others, whose stages are short.
+#define MERGED(h)      (T(h) == 128)
+#define ORDER_WARPS(h) (MERGED(h) ? 3 : 2)
+#define ORDER_STEP     (16 * NV90_ROW)
 // The count stages of all pieces.
 LINEAR_INLINE void order_x(stages_t s, uint raw, uint count, uint warp, const uint h)
 {
@@ -256,7 +219,7 @@ LINEAR_INLINE void order_x(stages_t s, uint raw, uint count, uint warp, const ui
         const uint t0 = hidden(x + to), t1 = hidden(x + (to ^ 64));
         nv90_barrier_wait(raw + s.slot * 8, s.phase);
         _Pragma("unroll 1")
-        for (uint i = 0; i < X_BYTES(h); i += ORDER_WARPS * ORDER_STEP) {
+        for (uint i = 0; i < X_BYTES(h) - warp * ORDER_STEP; i += ORDER_WARPS(h) * ORDER_STEP) {
             const uint next = i + 8 * NV90_ROW;
             const uint4 v0 = get_words(f0 + i), v1 = get_words(f1 + i), v2 = get_words(f0 + next),
                         v3 = get_words(f1 + next);
@@ -345,13 +308,6 @@ LINEAR_INLINE void end(float *sums, const uint h)
         nv90_end_128(sums);
 #endif
 }
-static inline void free_stage(const stages_t *s)
-{
-    if (get_local_id(0) % 32 == 0)
-        nv90_barrier_arrive(s->free + s->slot * 8);
-}
-
-// Sum i of a lane is of its row g where i / 2 is even, else of g + 8.
 LINEAR_INLINE void scale(float *to, const float *sums, float2 scale, const uint h)
 {
     UNROLL
@@ -434,10 +390,6 @@ LINEAR_INLINE void sum_stages(const linear_t a, uint count, stages_t *stages, la
     *stages = next_stage(s, h);
 }
 
-// A warp's rows of W are sixteen columns of y: PATCH rows at a time they pass through local memory.
-#define PATCH       16
-#define PATCH_PITCH (16 + 4)
-
 // The place of a warp's products among those of a stage: blocks of W, rows of x.
 LINEAR_INLINE uint block_of(uint warp, const uint h)
 {
@@ -459,17 +411,8 @@ LINEAR_INLINE void store_patch(linear_t a, const float *total, uint from, local 
     a.y_rows.n1 = hidden((uint)a.y_rows.n1);
     a.residual_rows.n1 = hidden((uint)a.residual_rows.n1);
     const uint item = hidden((uint)get_local_id(0)), lane = item % 32, warp = item / 32;
-    local float *patch = patches + warp * (PATCH * PATCH_PITCH);
-    UNROLL
-    for (uint i = 0; i < PATCH / 2; i++)
-        patch[(i / 4 * 8 + lane % 4 * 2 + i % 2) * PATCH_PITCH + lane / 4 + i / 2 % 2 * 8] =
-            total[i];
-    nv90_warp_sync();
-    const uint row = told->row + rows_of(warp, h) + from + lane / 2;
-    const uint column = told->column + block_of(warp, h) * 16 + lane % 2 * 8;
-    if (row < a.m && column < a.n)
-        finish8(a, row, column, patch + lane / 2 * PATCH_PITCH + lane % 2 * 8);
-    nv90_warp_sync();
+    finish_patch(a, total, told->row + rows_of(warp, h) + from,
+                 told->column + block_of(warp, h) * 16, patches + warp * PATCH_SIZE, lane);
 }
 
 LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *told, uint whole,
@@ -513,10 +456,10 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
     kernel __attribute__((reqd_work_group_size(ITEMS + 128, 1, 1))) RESIDENT(1) void               \
         linear_wgmma_packed_##number(LINEAR_PARAMETERS, SPLIT_PARAMETERS)                          \
     {                                                                                              \
-        const uint h = shape;                                                                   \
+        const uint h = shape;                                                                      \
         local uchar tiles[STAGES(shape) * STAGE(shape)] __attribute__((aligned(1024)));            \
         local uchar maps[2 * NV90_MAP_BYTES] __attribute__((aligned(128)));                        \
-        local float patches[WARPS * PATCH * PATCH_PITCH] __attribute__((aligned(16)));             \
+        local float patches[WARPS * PATCH_SIZE] __attribute__((aligned(16)));                      \
         local ulong barriers[3 * STAGES(shape)];                                                   \
         local told_t told[TOLD];                                                                   \
         local uint slot;                                                                           \
@@ -526,10 +469,11 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
         const uint raw = full + STAGES(h) * 16; /* barriers: x has come */                         \
         if (item < STAGES(h)) {                                                                    \
             nv90_barrier_init(raw + item * 8, 1);                                                  \
-            nv90_barrier_init(s.full + item * 8, 2 + ORDER_WARPS);                                 \
+            nv90_barrier_init(s.full + item * 8, 2 + ORDER_WARPS(h));                              \
             nv90_barrier_init(s.free + item * 8, WARPS);                                           \
         }                                                                                          \
         const uint map = (uint)(size_t)maps;                                                       \
+        const share_t share = SPLIT_SHARE(tiles_of(a, h), (a.k + STAGE_K - 1) / STAGE_K);          \
         if (item == ITEMS)                                                                         \
             nv90_map_rows(map, (global const ushort *)x + x_rows.offset, k, (uint)m,               \
                           m > 1 ? x_rows.s0 * 2 : 16, TILE_M(h));                                  \
@@ -537,6 +481,8 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
             nv90_map_bytes(map + NV90_MAP_BYTES, data, pitch, (n + 15) / 16, TILE_N(h) / 16);      \
         else if (item == ITEMS + 64)                                                               \
             slot = nv90_take_slot();                                                               \
+        else if (item >= ITEMS + 96 && item < ITEMS + 96 + TILE_N(h) / 16)                         \
+            expect_codes(a, share, item % 32, h);                                                  \
         barrier(CLK_LOCAL_MEM_FENCE);                                                              \
         if (item < ITEMS) {                                                                        \
             if (!TIGHT(shape))                                                                     \
@@ -551,17 +497,14 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
             else                                                                                   \
                 nv90_registers_down(32);                                                           \
             const uint warp = item / 32 - WARPS;                                                   \
-            const share_t share = SPLIT_SHARE(tiles_of(a, h), (a.k + STAGE_K - 1) / STAGE_K);      \
             if (warp == 0) {                                                                       \
                 const ulong published = nv90_map_of(slot, 0);                                      \
-                nv90_map_publish(published, map);                                                  \
-                nv90_map_publish(published + NV90_MAP_BYTES, map + NV90_MAP_BYTES);                \
-                if (item == ITEMS)                                                                 \
-                    copy_tiles(a, s, raw, share, published, told, h);                              \
-            } else if (warp == 1) {                                                                \
-                copy_groups(a, s, share, h);                                                       \
+                nv90_maps_publish(published, map);                                                 \
+                bring_tiles(a, s, raw, share, published, told, h, true, MERGED(shape));            \
+            } else if (!MERGED(shape) && warp == 1) {                                              \
+                bring_tiles(a, s, raw, share, 0, told, h, false, true);                            \
             } else {                                                                               \
-                order_x(s, raw, share_stages(share), warp - 2, h);                                 \
+                order_x(s, raw, share_stages(share), warp - (MERGED(shape) ? 1 : 2), h);           \
             }                                                                                      \
         }                                                                                          \
         /* All boxes have arrived. */                                                              \

@@ -517,6 +517,7 @@ static const llmk_config configs[] = {
     {"nv90-packed", "32", {32}, 0, 0},
     {"nv90-packed", "64", {64}, 0, 0},
     {"nv90-packed", "128", {128}, 0, 0},
+    {"nv90-packed", "256", {256}, 0, 0},
     {"nv-packed", "32", {32}, 0, 0},
     {"nv-packed", "64", {64}, 0, 0},
     {"nv-packed", "32x128", {128}, 0, 0},
@@ -555,6 +556,8 @@ static bool config_fits(const llmk_context *ctx, const void *problem, const llmk
     if (strcmp(c->variant, "nv-stream") == 0 && strcmp(c->name, "large") != 0 &&
         !llmk_linear_stream_has_sizes(problem))
         return llmk_no(why, "for rows of x of whole steps, and scales of two bytes for them");
+    if (strcmp(c->variant, "nv90-packed") == 0 && c->value[0] == 256 && (u4 || w->groups > 1))
+        return llmk_no(why, "tiles of 256 rows are for weights of 8 bits in one group a row");
     return true;
 }
 

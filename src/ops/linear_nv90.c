@@ -31,6 +31,8 @@ static bool has_images(llmk_context *ctx, llmk_reason *why)
         {LLMK_NV90_PACKED_NAME, "-DX=bf16 -DW=u4_nv -DGROUPED=2"},
         {LLMK_NV90_PACKED_NAME, "-DX=bf16 -DW=s8_nv -DGROUPED=0"},
         {LLMK_NV90_PACKED_NAME, "-DX=bf16 -DW=s8_nv -DGROUPED=1"},
+        {LLMK_NV90_S8_NAME, "-DX=f16"},
+        {LLMK_NV90_S8_NAME, "-DX=bf16"},
         {"grouped_linear/grouped_wgmma.cl", "-DX=f16"},
         {"grouped_linear/grouped_wgmma.cl", "-DX=bf16"},
         {"grouped_linear/grouped_wgmma_rows.cl", "-DX=f16"},

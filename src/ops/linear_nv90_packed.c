@@ -5,7 +5,7 @@
 #include "ops/linear_nv90.h"
 #include "ops/linear_split.h"
 
-#define ITEMS 640
+#define MIN_ROWS 17
 
 /* What a stage of the pipeline has of K; a scale must hold for all of it. */
 static uint32_t stage_of(const llmk_weights *w)
@@ -30,11 +30,10 @@ bool llmk_linear_nv90_packed_supports(llmk_context *ctx, const void *problem, ll
         return llmk_no(why, "not for weights with minimums");
     if (w->groups > 1 && w->group_size % stage_of(w) != 0)
         return llmk_no(why, "for groups of a multiple of %u, or one in a row", stage_of(w));
-    /* nv-stream takes fewer; of 8 bits nv-packed is as fast up to one of its tiles. */
-    const uint32_t least = llmk_layout_is_u4(w->layout) ? 17 : 65;
-    if (p->x.nrows < least && !p->batch_invariant && !ctx->is_trial &&
+    /* nv-stream takes fewer. */
+    if (p->x.nrows < MIN_ROWS && !p->batch_invariant && !ctx->is_trial &&
         !llmk_variant_is_forced(ctx, "linear", "nv90-packed"))
-        return llmk_no(why, "for %u rows of x and more", least);
+        return llmk_no(why, "for %d rows of x and more", MIN_ROWS);
     if (!llmk_linear_nv90_has_k(w->k, why))
         return false;
     if (p->x.nrows > INT32_MAX || (p->x.nrows / 32 + 1) * (w->n / 128 + 1) > LLMK_NV90_MAX_TILES)
@@ -55,6 +54,7 @@ typedef struct packed_shape {
     const char *kernel;
     uint32_t rows, columns;
     uint32_t u4, s8, end;
+    bool is_s8; /* linear_wgmma_s8.cl, whose tiles are all whole */
 } packed_shape;
 
 /* Tiles that are whole, and the stages of each work-group of those that are not (linear_split.h). */
@@ -64,7 +64,8 @@ typedef struct packed_plan {
     uint64_t time;
 } packed_plan;
 
-#define SPLIT_TIME 2000 /* of sums that meet */
+/* What meeting along K takes, in ns. */
+#define SPLIT_TIME(rows) (8000 + 64 * (rows))
 
 static packed_plan plan_of(const llmk_launch *launch, const linear_problem *p,
                            const packed_shape *shape, uint64_t n)
@@ -81,10 +82,11 @@ static packed_plan plan_of(const llmk_launch *launch, const linear_problem *p,
                         .time = (tiles + units - 1) / units * tile};
     /* The last rounds, of which one is full. */
     const uint64_t rounds = tiles / units, whole = rounds > 1 ? (rounds - 1) * units : 0;
-    if (tiles % units == 0 || !llmk_linear_may_split(p, tiles - whole, stages, units))
+    if (shape->is_s8 || tiles % units == 0 ||
+        !llmk_linear_may_split(p, tiles - whole, stages, units))
         return plan;
     const uint64_t per = llmk_linear_split_per(tiles - whole, stages, units);
-    const uint64_t time = whole / units * tile + per * stage + 2 * shape->end + SPLIT_TIME;
+    const uint64_t time = whole / units * tile + per * stage + shape->end + SPLIT_TIME(shape->rows);
     if (time < plan.time || launch->ctx->is_trial)
         plan = (packed_plan){shape, units, (uint32_t)whole, (uint32_t)per, time};
     return plan;
@@ -94,19 +96,26 @@ static packed_plan plan_of(const llmk_launch *launch, const linear_problem *p,
  * its turn. */
 static packed_plan best_plan(const llmk_launch *launch, const linear_problem *p, uint64_t n)
 {
-    static const packed_shape shapes[] = {{"linear_wgmma_packed_32", 32, 256, 600, 400, 1500},
-                                          {"linear_wgmma_packed_64", 64, 256, 700, 500, 2000},
-                                          {"linear_wgmma_packed_128", 128, 256, 1300, 700, 3000}};
-    static const packed_shape totals[] = {{"linear_wgmma_packed_32", 32, 256, 600, 400, 1500},
-                                          {"linear_wgmma_packed_64", 64, 256, 700, 500, 2000},
-                                          {"linear_wgmma_packed_128", 128, 128, 800, 500, 2000}};
-    const packed_shape *all = groups_of(p->weights) == 1 ? totals : shapes;
+    static const packed_shape shapes[] = {
+        {"linear_wgmma_packed_32", 32, 256, 850, 580, 5000, false},
+        {"linear_wgmma_packed_64", 64, 256, 1010, 670, 5000, false},
+        {"linear_wgmma_packed_128", 128, 256, 1600, 880, 5000, false},
+        {"linear_wgmma_s8", 256, 128, 0, 745, 5000, true}};
+    static const packed_shape totals[] = {
+        {"linear_wgmma_packed_32", 32, 256, 900, 600, 5000, false},
+        {"linear_wgmma_packed_64", 64, 256, 1100, 720, 5000, false},
+        {"linear_wgmma_packed_128", 128, 128, 1100, 720, 5000, false}};
+    const llmk_weights *w = p->weights;
+    const uint32_t grouped = groups_of(w);
+    const packed_shape *all = grouped == 1 ? totals : shapes;
+    const size_t count = grouped || llmk_layout_is_u4(w->layout) ? 3 : 4;
     packed_plan best = {.time = UINT64_MAX};
-    for (size_t i = 0; i < LLMK_COUNT(shapes); i++) {
+    for (size_t i = 0; i < count; i++) {
         const packed_plan plan = plan_of(launch, p, all + i, n);
         if (launch->config && launch->config->value[0] == plan.shape->rows)
             return plan;
-        if (launch->ctx->is_trial ? p->x.nrows > plan.shape->rows / 2 : plan.time < best.time)
+        if (launch->ctx->is_trial ? i == 0 || p->x.nrows > plan.shape->rows / 2
+                                  : plan.time < best.time)
             best = plan;
     }
     return best;
@@ -116,21 +125,23 @@ llmk_status llmk_linear_nv90_packed_launch(llmk_launch *launch, const void *prob
 {
     const linear_problem *p = problem;
     const llmk_weights *w = p->weights;
-    char defines[64];
-    llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype),
+    char types[16], defines[64];
+    llmk_join(types, sizeof types, "-DX=", llmk_dtype_name(p->x.dtype), NULL);
+    llmk_join(defines, sizeof defines, types,
               llmk_layout_is_u4(w->layout) ? " -DW=u4_nv" : " -DW=s8_nv",
               " -DGROUPED=", llmk_digits(groups_of(w)), NULL);
     for (size_t i = 0; i < w->segment_count; i++) {
         const llmk_segment *segment = &w->segments[i];
         const packed_plan plan = best_plan(launch, p, segment->rows);
-        const linear_recipe r = {.file = LLMK_NV90_PACKED_NAME,
-                                 .defines = defines,
+        const bool s8 = plan.shape->is_s8;
+        const linear_recipe r = {.file = s8 ? LLMK_NV90_S8_NAME : LLMK_NV90_PACKED_NAME,
+                                 .defines = s8 ? types : defines,
                                  .kernel = plan.shape->kernel,
                                  .rows = plan.shape->rows,
                                  .columns = plan.shape->columns,
-                                 .local = {ITEMS, 1, 1},
+                                 .local = {s8 ? 384 : 640, 1, 1},
                                  .groups = plan.groups,
-                                 .has_split = true,
+                                 .has_split = !s8,
                                  .whole = plan.whole,
                                  .per = plan.per};
         LLMK_TRY(llmk_linear_run_segment(launch, p, &r, segment));
