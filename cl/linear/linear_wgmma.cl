@@ -13,26 +13,52 @@
 #include "linear/linear_common.clh"
 #include "linear/linear_rows.clh"
 #include "linear/linear_wgmma.clh"
+#include "linear/linear_split.clh"
 #include "linear/linear_wgmma_end.clh"
+#include "linear/linear_wgmma_start.clh"
 
 #define X_COPIES (TILE_M * 8 / 128) // of an item
 #define W_COPIES (TILE_N * 8 / 128)
 
 // ---- The tiles of y
 
-// Tile `index` of those of TILE_N columns until `whole`, of TILE_N / cut after that. Bands of BAND
-// rows of tiles, column by column: those that are computed at one time share x and W in the cache.
+// Tiles have TILE_N columns until `whole`, TILE_N / cut after that: 1, 2 or 4 in one.
+typedef struct {
+    share_t share;
+    uint whole, cut;
+} order_t;
+
+LINEAR_INLINE order_t order_of(const linear_t a, uint cut, uint split_whole, uint split_per)
+{
+    uint all = ((uint)a.m + TILE_M - 1) / TILE_M * ((a.n + TILE_N - 1) / TILE_N);
+    asm volatile("" : "+r"(all)); // made by each warpgroup, lest ptxas keep it in memory
+    const uint rest = cut > 1 ? all % (uint)get_num_groups(0) : 0, whole = all - rest;
+    // Shared tiles are parts of the same length, the last one with zeros beyond K.
+    const uint stages = (a.k + TILE_K - 1) / TILE_K, per = max(split_per, 1u);
+    const uint all_stages = (stages + per - 1) / per * per;
+    return (order_t){SPLIT_SHARE(whole + rest * cut, all_stages), whole, cut};
+}
+
+// Bands of BAND rows of tiles, column by column: those that are computed at one time share x and W in
+// the cache.
 #define BAND 8
-static inline tile_t tile_at(const linear_t a, uint index, uint whole, uint cut)
+LINEAR_INLINE tile_t tile_at(const linear_t a, const order_t o, uint index)
 {
     const uint rows = ((uint)a.m + TILE_M - 1) / TILE_M, columns = (a.n + TILE_N - 1) / TILE_N;
-    const uint beyond = index < whole ? 0 : index - whole;
-    const uint id = index < whole ? index : whole + beyond / cut;
+    const uint beyond = index < o.whole ? 0 : index - o.whole;
+    const uint id = index < o.whole ? index : o.whole + beyond / o.cut;
     const uint first = id / (BAND * columns) * BAND, within = id % (BAND * columns);
     const uint height = min(rows - first, (uint)BAND);
-    const uint width = index < whole ? TILE_N : TILE_N / cut;
+    const uint width = index < o.whole ? TILE_N : TILE_N / o.cut;
     return (tile_t){(first + within % height) * TILE_M,
-                    within / height * TILE_N + beyond % cut * width, width};
+                    within / height * TILE_N + beyond % o.cut * width, width};
+}
+
+// Stages of a work-group's first piece that those who multiply bring.
+LINEAR_INLINE uint brought_of(const linear_t a, const order_t o, piece_t p)
+{
+    const bool is_there = piece_is_there(o.share, p) && tile_at(a, o, p.tile).column < a.n;
+    return is_there ? first_stages(p.end - p.begin) : 0;
 }
 
 // ---- The warpgroup that copies
@@ -46,7 +72,7 @@ typedef struct {
     global const uchar *w;
 } copies_t;
 
-static inline copies_t copies_of(const linear_t a, tile_t tile)
+LINEAR_INLINE copies_t copies_of(const linear_t a, tile_t tile)
 {
     copies_t c;
     const uint item = (uint)get_local_id(0) % 128, row = item / 8;
@@ -61,7 +87,7 @@ static inline copies_t copies_of(const linear_t a, tile_t tile)
     return c;
 }
 
-static inline void copy_w(const linear_t a, const copies_t *c, uint k, uint to)
+LINEAR_INLINE void copy_w(const linear_t a, const copies_t *c, uint k, uint to)
 {
     const uint at = k + c->chunk * 8, bytes = at < a.k ? 16 : 0;
     global const uchar *w = c->w + (ulong)at * 2;
@@ -73,7 +99,7 @@ static inline void copy_w(const linear_t a, const copies_t *c, uint k, uint to)
 }
 
 // Any x.
-static inline void copy_x(const linear_t a, const copies_t *c, uint k, uint to)
+LINEAR_INLINE void copy_x(const linear_t a, const copies_t *c, uint k, uint to)
 {
     _Pragma("unroll 1")
     for (uint i = 0; i < c->x_count; i++) {
@@ -84,15 +110,15 @@ static inline void copy_x(const linear_t a, const copies_t *c, uint k, uint to)
 }
 
 // A stage is declared full when the copies of the one after it are under way.
-static inline void copy_tiles(const linear_t a, stages_t s, uint whole, uint cut, uint tiles)
+LINEAR_INLINE void copy_tiles(const linear_t a, stages_t s, const order_t o)
 {
     uint last = STAGES;
-    for (uint index = (uint)get_group_id(0); index < tiles; index += (uint)get_num_groups(0)) {
-        const tile_t tile = tile_at(a, index, whole, cut);
+    for (piece_t p = piece_first(o.share); piece_is_there(o.share, p); p = piece_next(o.share, p)) {
+        const tile_t tile = tile_at(a, o, p.tile);
         if (tile.column >= a.n)
             continue;
         const copies_t copies = copies_of(a, tile);
-        for (uint k = 0; k < a.k; k += TILE_K) {
+        for (uint k = p.begin * TILE_K; k < p.end * TILE_K; k += TILE_K) {
             const uint to = s.tiles + s.slot * STAGE + copies.to;
             nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
             copy_w(a, &copies, k, to);
@@ -111,15 +137,17 @@ static inline void copy_tiles(const linear_t a, stages_t s, uint whole, uint cut
         nv90_barrier_arrive(s.full + last * 8);
 }
 
-// The same in boxes, of x by one item and of W by another. map: its own.
-static inline void box_tiles(const linear_t a, stages_t s, uint whole, uint cut, uint tiles,
-                             ulong map, bool is_x)
+// The same in boxes, of x by one item and of W by another, after what bring_first brings. map: its own.
+LINEAR_INLINE void box_tiles(const linear_t a, stages_t s, const order_t o, ulong map, bool is_x)
 {
-    for (uint index = (uint)get_group_id(0); index < tiles; index += (uint)get_num_groups(0)) {
-        const tile_t tile = tile_at(a, index, whole, cut);
+    piece_t p = piece_first(o.share);
+    uint brought = brought_of(a, o, p);
+    skip_stages(&s, brought);
+    for (; piece_is_there(o.share, p); p = piece_next(o.share, p)) {
+        const tile_t tile = tile_at(a, o, p.tile);
         if (tile.column >= a.n)
             continue;
-        for (uint k = 0; k < a.k; k += TILE_K) {
+        for (uint k = (p.begin + brought) * TILE_K; k < p.end * TILE_K; k += TILE_K) {
             const uint to = s.tiles + s.slot * STAGE, full = s.full + s.slot * 8;
             nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
             nv90_barrier_expect(full, is_x ? X_BYTES : tile.width * NV90_ROW);
@@ -129,41 +157,46 @@ static inline void box_tiles(const linear_t a, stages_t s, uint whole, uint cut,
                 nv90_box_columns(to + X_BYTES + i * NV90_ROW, map, k, (tile.column + i) / 32, full);
             next_stage(&s);
         }
+        brought = 0;
     }
 }
 
 // ---- The warpgroups that multiply
 
-static inline void multiply_tiles(const linear_t a, stages_t s, uint whole, uint cut, uint tiles)
+LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, const order_t o,
+                                  global float *places, global uint *counts)
 {
     const uint item = (uint)get_local_id(0);
-    const uint x_at = item / 128 * (64 * NV90_ROW);
-    for (uint index = (uint)get_group_id(0); index < tiles; index += (uint)get_num_groups(0)) {
-        const tile_t tile = tile_at(a, index, whole, cut);
+    const uint x_at = nv90_uniform(item / 128) * (64 * NV90_ROW);
+    for (piece_t p = piece_first(o.share); piece_is_there(o.share, p); p = piece_next(o.share, p)) {
+        const tile_t tile = tile_at(a, o, p.tile);
         if (tile.column >= a.n)
             continue;
         float sums[TILE_N / 2];
         UNROLL
         for (uint i = 0; i < TILE_N / 2; i++)
             sums[i] = 0.0f;
+        const uint k = (p.end - p.begin) * TILE_K;
         if (tile.width == 256)
-            multiply_tile_256(sums, &s, a.k, x_at, X_BYTES);
+            multiply_tile_256(sums, &s, k, x_at, X_BYTES);
         else if (tile.width == 128)
-            multiply_tile_128(sums, &s, a.k, x_at, X_BYTES);
+            multiply_tile_128(sums, &s, k, x_at, X_BYTES);
         else
-            multiply_tile_64(sums, &s, a.k, x_at, X_BYTES);
-        store_tile(a, sums, tile, item);
+            multiply_tile_64(sums, &s, k, x_at, X_BYTES);
+        if (piece_is_whole(o.share, p) ||
+            split_meet(o.share, p, places, counts, sums, TILE_N / 2, item / 32, 8))
+            store_tile(a, sums, tile, item);
     }
 }
 
 // cut: into how many parts, 1, 2 or 4, the tiles of the last round are cut.
 kernel __attribute__((reqd_work_group_size(384, 1, 1))) __attribute__((annotate("minnctapersm=1")))
-void linear_wgmma(LINEAR_PARAMETERS, const uint cut)
+void linear_wgmma(LINEAR_PARAMETERS, const uint cut, SPLIT_PARAMETERS)
 {
     local uchar tiles[STAGES * STAGE] __attribute__((aligned(1024)));
     local uchar maps[2 * NV90_MAP_BYTES] __attribute__((aligned(128)));
     local ulong barriers[2 * STAGES];
-    local uint slot;
+    local uint slot[1];
     const linear_t a = LINEAR_ARGUMENTS;
     const uint item = (uint)get_local_id(0);
     const uint full = (uint)(size_t)barriers, map = (uint)(size_t)maps;
@@ -175,38 +208,45 @@ void linear_wgmma(LINEAR_PARAMETERS, const uint cut)
         nv90_barrier_init(s.full + item * 8, boxes ? 2 : 128); // items that copy
         nv90_barrier_init(s.free + item * 8, 8);               // warps that multiply
     }
-    // What has to be ready before the first box takes microseconds: side by side.
-    if (boxes && item == X_ITEM)
-        nv90_map_rows(map, (global const ushort *)x + x_rows.offset, k, (uint)m, x_rows.s0 * 2,
-                      TILE_M);
-    else if (boxes && item == W_ITEM)
-        nv90_map_columns(map + NV90_MAP_BYTES, data, k, n / 32, pitch, 2);
-    else if (boxes && item == SLOT_ITEM)
-        slot = nv90_take_slot();
     barrier(CLK_LOCAL_MEM_FENCE);
 
-    const uint all = ((uint)m + TILE_M - 1) / TILE_M * ((n + TILE_N - 1) / TILE_N);
-    const uint rest = cut > 1 ? all % (uint)get_num_groups(0) : 0;
-    const uint whole = all - rest, count = whole + rest * cut;
     if (item < 256) {
+        if (boxes) {
+            const order_t o = order_of(a, cut, split_whole, split_per);
+            const piece_t p = piece_first(o.share);
+            bring_first(a, tile_at(a, o, p.tile), p.begin * TILE_K, s, brought_of(a, o, p));
+        }
         nv90_registers_up(216);
-        multiply_tiles(a, s, whole, cut, count);
+        const order_t o = order_of(a, cut, split_whole, split_per);
+        multiply_tiles(a, s, o, split_sums, split_counts);
     } else {
         nv90_registers_down(72);
+        const order_t o = order_of(a, cut, split_whole, split_per);
         if (!boxes) {
-            copy_tiles(a, s, whole, cut, count);
-        } else if (item < SLOT_ITEM) {
-            const uint of_w = item < W_ITEM ? 0 : NV90_MAP_BYTES;
-            const ulong published = nv90_map_of(slot, 0) + of_w;
-            nv90_map_publish(published, map + of_w);
+            copy_tiles(a, s, o);
+        } else {
+            // What has to be ready before the first box takes microseconds: side by side.
             if (item == X_ITEM)
-                box_tiles(a, s, whole, cut, count, published, true);
+                nv90_map_rows(map, (global const ushort *)x + x_rows.offset, k, (uint)m,
+                              x_rows.s0 * 2, TILE_M);
             else if (item == W_ITEM)
-                box_tiles(a, s, whole, cut, count, published, false);
+                nv90_map_columns(map + NV90_MAP_BYTES, data, k, n / 32, pitch, 2);
+            else if (item == SLOT_ITEM)
+                slot[0] = nv90_take_slot();
+            nv90_makers_sync();
+            if (item < SLOT_ITEM) {
+                const uint of_w = item < W_ITEM ? 0 : NV90_MAP_BYTES;
+                const ulong published = nv90_map_of(slot[0], 0) + of_w;
+                nv90_map_publish(published, map + of_w);
+                if (item == X_ITEM)
+                    box_tiles(a, s, o, published, true);
+                else if (item == W_ITEM)
+                    box_tiles(a, s, o, published, false);
+            }
         }
     }
     // All boxes have arrived.
     barrier(CLK_LOCAL_MEM_FENCE);
     if (boxes && item == SLOT_ITEM)
-        nv90_give_slot(slot);
+        nv90_give_slot(slot[0]);
 }

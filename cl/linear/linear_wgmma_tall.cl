@@ -2,8 +2,8 @@
 // warpgroup multiplies 128 rows of x, and a product takes 22 % fewer bytes out of the L2. Only where
 // the copy unit can bring x and W. docs/matrix-units.md explains it.
 //
-// Columns of tiles are of two widths: the first `wide` of them have `units` times 32 columns of y, the
-// others 32 less, so that the host can make work-groups end together. The wide ones come first.
+// Columns of tiles are of two widths: the first `wide` of them have `units` times 16 columns of y, the
+// others 16 less, so that the host can make work-groups end together. The wide ones come first.
 //
 //     -DX=f16 | bf16
 #define NV90_TYPE X
@@ -11,6 +11,7 @@
 #define NV90_PAIR_HALF  96
 #define TILE_M          256
 #define TILE_N          192
+#define NEIGHBOURS      4
 
 #include "common/nv.clh"
 #include "common/nv90.clh"
@@ -18,8 +19,9 @@
 #include "linear/linear_common.clh"
 #include "linear/linear_wgmma.clh"
 #include "linear/linear_wgmma_end.clh"
+#include "linear/linear_wgmma_start.clh"
 
-#define UNIT     32u         // columns
+#define UNIT     16u         // columns
 #define TEAM     (TILE_M / 2) // rows of x of a warpgroup, and of a box
 
 // ---- The tiles of y
@@ -37,7 +39,7 @@ LINEAR_INLINE uint tiles_of(plan_t p) { return p.rows * (p.wide + p.narrow); }
 LINEAR_INLINE bool is_narrow(plan_t p, uint index) { return index >= p.rows * p.wide; }
 
 // Bands of BAND rows of tiles, column by column: those that are computed at one time share x and W.
-#define BAND 16
+#define BAND 8
 LINEAR_INLINE tile_t tile_at(plan_t p, uint index)
 {
     const bool narrow = is_narrow(p, index);
@@ -53,12 +55,16 @@ LINEAR_INLINE tile_t tile_at(plan_t p, uint index)
 
 // told: the tile of each stage, written with a tile's first one, so that those who multiply need not
 // keep what it takes to find it. A tile of no width is the end.
-LINEAR_INLINE void bring_x(plan_t p, uint k_end, stages_t s, local tile_t *told, ulong map)
+// brought: stages of the first tile that those who multiply have brought themselves.
+LINEAR_INLINE void bring_x(plan_t p, uint k_end, uint brought, stages_t s, local tile_t *told,
+                           ulong map)
 {
     const uint count = tiles_of(p);
+    uint k = brought * TILE_K;
+    skip_stages(&s, brought);
     for (uint index = (uint)get_group_id(0); index < count; index += (uint)get_num_groups(0)) {
         const tile_t tile = tile_at(p, index);
-        for (uint k = 0; k < k_end; k += TILE_K) {
+        for (; k < k_end; k += TILE_K) {
             const uint to = s.tiles + s.slot * STAGE, full = s.full + s.slot * 8;
             nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
             if (k == 0)
@@ -68,6 +74,7 @@ LINEAR_INLINE void bring_x(plan_t p, uint k_end, stages_t s, local tile_t *told,
             nv90_box_rows(to + X_BYTES / 2, map, k, tile.row + TEAM, full);
             next_stage(&s);
         }
+        k = 0;
     }
     nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
     told[s.slot].width = 0;
@@ -75,19 +82,22 @@ LINEAR_INLINE void bring_x(plan_t p, uint k_end, stages_t s, local tile_t *told,
 }
 
 // maps: of the wide, then of the narrow tiles.
-LINEAR_INLINE void bring_w(plan_t p, uint k_end, stages_t s, ulong maps)
+LINEAR_INLINE void bring_w(plan_t p, uint k_end, uint brought, stages_t s, ulong maps)
 {
     const uint count = tiles_of(p);
+    uint k = brought * TILE_K;
+    skip_stages(&s, brought);
     for (uint index = (uint)get_group_id(0); index < count; index += (uint)get_num_groups(0)) {
         const tile_t tile = tile_at(p, index);
         const ulong map = maps + (is_narrow(p, index) ? NV90_MAP_BYTES : 0);
-        for (uint k = 0; k < k_end; k += TILE_K) {
+        for (; k < k_end; k += TILE_K) {
             const uint to = s.tiles + s.slot * STAGE, full = s.full + s.slot * 8;
             nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
             nv90_barrier_expect(full, tile.width * NV90_ROW);
             nv90_box_columns(to + X_BYTES, map, k, tile.column / UNIT, full);
             next_stage(&s);
         }
+        k = 0;
     }
     nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
     nv90_barrier_arrive(s.full + s.slot * 8);
@@ -95,11 +105,17 @@ LINEAR_INLINE void bring_w(plan_t p, uint k_end, stages_t s, ulong maps)
 
 // ---- The warpgroups that multiply
 
+MULTIPLY_PAIR(16)
 MULTIPLY_PAIR(32)
+MULTIPLY_PAIR(48)
 MULTIPLY_PAIR(64)
+MULTIPLY_PAIR(80)
 MULTIPLY_PAIR(96)
+MULTIPLY_PAIR(112)
 MULTIPLY_PAIR(128)
+MULTIPLY_PAIR(144)
 MULTIPLY_PAIR(160)
+MULTIPLY_PAIR(176)
 MULTIPLY_PAIR(192)
 
 // 64 rows of a warpgroup's part of a tile, from row `from` of it. Vectors, of rows of one stride: the
@@ -111,13 +127,13 @@ LINEAR_INLINE void store_part(linear_t a, float *sums, tile_t tile, uint from)
     asm volatile("" : "+r"(item));
     a.y_rows.n1 = a.y_rows.n2 = a.residual_rows.n1 = a.residual_rows.n2 = 1;
     tile.row += item / 128 * TEAM + from;
-    const share_t share = share_of(a, tile, item % 128);
+    const held_t share = held_of(a, tile, item % 128);
     store_all_vectors(a, sums, share, places_of(a, share));
 }
 
 LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, local const tile_t *told)
 {
-    const uint x_at = (uint)get_local_id(0) / 128 * (TEAM * NV90_ROW);
+    const uint x_at = nv90_uniform((uint)get_local_id(0) / 128) * (TEAM * NV90_ROW);
     for (;;) {
         nv90_barrier_wait(s.full + s.slot * 8, s.phase);
         const tile_t tile = told[s.slot];
@@ -127,24 +143,19 @@ LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, local const tile
         UNROLL
         for (uint i = 0; i < NV90_PAIR_SUMS; i++)
             sums[i] = 0.0f;
-        if (tile.width == 192)
-            multiply_pair_192(sums, &s, a.k, x_at, X_BYTES);
-        else if (tile.width == 160)
-            multiply_pair_160(sums, &s, a.k, x_at, X_BYTES);
-        else if (tile.width == 128)
-            multiply_pair_128(sums, &s, a.k, x_at, X_BYTES);
-        else if (tile.width == 96)
-            multiply_pair_96(sums, &s, a.k, x_at, X_BYTES);
-        else if (tile.width == 64)
-            multiply_pair_64(sums, &s, a.k, x_at, X_BYTES);
-        else
-            multiply_pair_32(sums, &s, a.k, x_at, X_BYTES);
+#define MULTIPLY(n)                                                                                \
+    if (tile.width == n)                                                                           \
+        multiply_pair_##n(sums, &s, a.k, x_at, X_BYTES);                                           \
+    else
+        MULTIPLY(192) MULTIPLY(176) MULTIPLY(160) MULTIPLY(144) MULTIPLY(128) MULTIPLY(112)
+        MULTIPLY(96) MULTIPLY(80) MULTIPLY(64) MULTIPLY(48) MULTIPLY(32)
+            multiply_pair_16(sums, &s, a.k, x_at, X_BYTES);
         store_part(a, sums, tile, 0);
         store_part(a, sums + NV90_PAIR_HALF, tile, TEAM / 2);
     }
 }
 
-// columns: 8 wide + units.
+// columns: 16 wide + units.
 kernel __attribute__((reqd_work_group_size(384, 1, 1))) __attribute__((annotate("minnctapersm=1")))
 void linear_wgmma_tall(LINEAR_PARAMETERS, const uint columns)
 {
@@ -152,7 +163,7 @@ void linear_wgmma_tall(LINEAR_PARAMETERS, const uint columns)
     local uchar maps[3 * NV90_MAP_BYTES] __attribute__((aligned(128)));
     local ulong barriers[2 * STAGES];
     local tile_t told[STAGES];
-    local uint slot;
+    local uint slot[1];
     const linear_t a = LINEAR_ARGUMENTS;
     const uint item = (uint)get_local_id(0), lane = item % 32;
     const uint full = (uint)(size_t)barriers, map = (uint)(size_t)maps;
@@ -161,38 +172,45 @@ void linear_wgmma_tall(LINEAR_PARAMETERS, const uint columns)
         nv90_barrier_init(s.full + item * 8, 2); // items that copy
         nv90_barrier_init(s.free + item * 8, 8); // warps that multiply
     }
-    // What has to be ready before the first box takes microseconds: side by side.
-    if (item == X_ITEM)
-        nv90_map_rows(map, (global const ushort *)x + x_rows.offset, k, (uint)m, x_rows.s0 * 2,
-                      TEAM);
-    else if (item - lane == W_ITEM && lane < 2)
-        nv90_map_columns(map + (1 + lane) * NV90_MAP_BYTES, data, k, n / UNIT, pitch,
-                         max(columns % 8 - lane, 1u));
-    else if (item == SLOT_ITEM)
-        slot = nv90_take_slot();
     barrier(CLK_LOCAL_MEM_FENCE);
 
     if (item < 256) {
+        const plan_t p = plan_of((uint)m, n, columns / 16, columns % 16);
+        const tile_t tile = tile_at(p, (uint)get_group_id(0));
+        if (item == 0)
+            told[0] = tile;
+        bring_first(a, tile, 0, s, first_stages((k + TILE_K - 1) / TILE_K));
         nv90_registers_up(240);
         multiply_tiles(a, s, told);
     } else {
         nv90_registers_down(24);
-        const plan_t p = plan_of((uint)m, n, columns / 8, columns % 8);
-        const ulong published = nv90_map_of(slot, 0);
+        // What has to be ready before the first box takes microseconds: side by side.
+        if (item == X_ITEM)
+            nv90_map_rows(map, (global const ushort *)x + x_rows.offset, k, (uint)m, x_rows.s0 * 2,
+                          TEAM);
+        else if (item - lane == W_ITEM && lane < 2)
+            nv90_map_blocks(map + (1 + lane) * NV90_MAP_BYTES, data, k, n / UNIT, pitch,
+                             max(columns % 16 - lane, 1u), UNIT);
+        else if (item == SLOT_ITEM)
+            slot[0] = nv90_take_slot();
+        nv90_makers_sync();
+        const plan_t p = plan_of((uint)m, n, columns / 16, columns % 16);
+        const uint brought = first_stages((k + TILE_K - 1) / TILE_K);
+        const ulong published = nv90_map_of(slot[0], 0);
         if (item - lane == X_ITEM) {
             nv90_map_publish(published, map);
             if (lane == 0)
-                bring_x(p, k, s, told, published);
+                bring_x(p, k, brought, s, told, published);
         } else if (item - lane == W_ITEM) {
             nv90_map_publish(published + NV90_MAP_BYTES, map + NV90_MAP_BYTES);
             if (p.narrow)
                 nv90_map_publish(published + 2 * NV90_MAP_BYTES, map + 2 * NV90_MAP_BYTES);
             if (lane == 0)
-                bring_w(p, k, s, published + NV90_MAP_BYTES);
+                bring_w(p, k, brought, s, published + NV90_MAP_BYTES);
         }
     }
     // All boxes have arrived.
     barrier(CLK_LOCAL_MEM_FENCE);
     if (item == SLOT_ITEM)
-        nv90_give_slot(slot);
+        nv90_give_slot(slot[0]);
 }

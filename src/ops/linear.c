@@ -543,6 +543,7 @@ static const llmk_config configs[] = {
     {"nv90", "cut-1", {1}, 0, 0},
     {"nv90", "cut-2", {2}, 0, 0},
     {"nv90", "cut-4", {4}, 0, 0},
+    {"nv90", "shared", {LLMK_NV90_SHARED}, 0, 0},
 };
 
 static bool config_fits(const llmk_context *ctx, const void *problem, const llmk_config *c,
@@ -550,10 +551,12 @@ static bool config_fits(const llmk_context *ctx, const void *problem, const llmk
 {
     const llmk_weights *w = ((const linear_problem *)problem)->weights;
     const bool u4 = llmk_layout_is_u4(w->layout);
-    (void)ctx;
-    const bool packed = strcmp(c->variant, "nv-packed") == 0;
-    if (strcmp(c->variant, "nv90") == 0 && c->value[0] == 0 && !llmk_linear_nv90_is_even(problem))
+    const bool packed = strcmp(c->variant, "nv-packed") == 0,
+               nv90 = strcmp(c->variant, "nv90") == 0;
+    if (nv90 && c->value[0] == 0 && !llmk_linear_nv90_is_even(problem))
         return llmk_no(why, "tall tiles are for what copies of boxes and of vectors can move");
+    if (nv90 && c->value[0] == LLMK_NV90_SHARED && !llmk_linear_nv90_may_share(ctx, problem))
+        return llmk_no(why, "for calls with a workspace, and tiles that fill at most half a round");
     if (packed && c->value[0] == 64 && llmk_linear_packed_is_short(w))
         return llmk_no(why, "short groups take tiles of 32 rows");
     if (packed && c->value[0] > 64 && !llmk_linear_packed_may_be_wide(problem, c->value[0]))

@@ -90,6 +90,10 @@ bool llmk_linear_is_half(const linear_problem *p, llmk_reason *why);
 LLMK_LINEAR_DECLARE(nv90); /* linear_nv90.c */
 /* Whether its kernel of tall tiles can serve: that has boxes, and ends with vectors, alone. */
 bool llmk_linear_nv90_is_even(const linear_problem *p);
+/* Whether its tiles that do not fill a round may be shared along K, and the configuration that asks
+ * for it. */
+bool llmk_linear_nv90_may_share(const llmk_context *ctx, const linear_problem *p);
+#define LLMK_NV90_SHARED 3
 LLMK_LINEAR_DECLARE(nv_wide);
 LLMK_LINEAR_DECLARE(nv);
 LLMK_LINEAR_DECLARE(amd_wide);

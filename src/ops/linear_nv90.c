@@ -5,6 +5,7 @@
  */
 #include "ops/linear_nv90.h"
 #include "core/image.h"
+#include "ops/linear_split.h"
 
 #define FILE_NAME "linear/linear_wgmma.cl"
 #define TALL_NAME "linear/linear_wgmma_tall.cl"
@@ -115,8 +116,10 @@ bool llmk_linear_nv90_supports(llmk_context *ctx, const void *problem, llmk_reas
  * nanoseconds each, and the end of a tile, as measured on an H200. */
 typedef struct plan {
     bool is_tall;
-    uint32_t last; /* the kernel's last argument */
-    uint64_t tiles;
+    uint32_t last; /* the kernel's last argument before those of a split */
+    uint32_t per;  /* stages of K for each work-group of the tiles beyond `whole`; 0: all are */
+    uint64_t whole;
+    uint64_t tiles; /* that fill as many work-groups */
     uint64_t time;
 } plan;
 
@@ -129,49 +132,85 @@ static uint64_t time_of(tile_time t, uint64_t k)
     return (k + 63) / 64 * t.stage + t.end;
 }
 
+static const tile_time whole_time = {672, 3900}; /* of a tile of 128 x 256 */
+
 /* Tiles of 128 x 256. Those that do not fill a round of the device are cut into parts, which need
  * more bytes for what they compute. */
 static plan plan_cut(uint64_t m, uint64_t n, uint64_t k, uint32_t units, uint32_t wanted)
 {
-    static const struct {
+    const struct {
         uint32_t parts;
         tile_time time; /* of a part */
-    } cuts[] = {{1, {672, 3900}}, {2, {390, 2000}}, {4, {300, 1000}}};
+    } cuts[] = {{1, whole_time}, {2, {390, 2000}}, {4, {300, 1000}}};
     const uint64_t tiles = tiles_of(m, n), rest = tiles % units;
     plan best = {.time = UINT64_MAX};
     for (size_t i = 0; i < LLMK_COUNT(cuts); i++) {
         const uint32_t parts = cuts[i].parts;
-        const uint64_t time = tiles / units * time_of(cuts[0].time, k) +
+        const uint64_t time = tiles / units * time_of(whole_time, k) +
                               (rest * parts + units - 1) / units * time_of(cuts[i].time, k);
         if (parts == wanted || (!wanted && time < best.time))
-            best = (plan){false, parts, tiles * parts, time};
+            best = (plan){.last = parts, .tiles = tiles * parts, .time = time};
     }
     return best;
 }
 
-/* Tiles of 256 x up to 192: `columns` columns of them, of two widths that differ by 32. A
+/* Or each of them is shared by several work-groups along K, whose sums meet: for tuned rows, since
+ * what was measured (two parts) was as fast as cuts on a hot device and faster on a cool one only. */
+#define MOST_PARTS 8
+#define MEET_TIME  3000
+#define PART_TIME  1200 /* to read it */
+
+static plan plan_shared(const linear_problem *p, uint64_t n, uint32_t units)
+{
+    const uint64_t m = p->x.nrows, k = p->weights->k, stages = (k + 63) / 64;
+    const uint64_t tiles = tiles_of(m, n), rest = tiles % units;
+    plan best = {.time = UINT64_MAX};
+    for (uint64_t parts = 2; rest && parts <= units / rest && parts <= MOST_PARTS; parts++) {
+        const uint64_t per = (stages + parts - 1) / parts;
+        const uint64_t time = tiles / units * time_of(whole_time, k) +
+                              time_of(whole_time, 64 * per) + MEET_TIME + parts * PART_TIME;
+        if (time < best.time && llmk_linear_may_split(p, rest, per * parts, units))
+            best = (plan){.last = 1,
+                          .per = (uint32_t)per,
+                          .whole = tiles - rest,
+                          .tiles = units,
+                          .time = time};
+    }
+    return best;
+}
+
+bool llmk_linear_nv90_may_share(const llmk_context *ctx, const linear_problem *p)
+{
+    return plan_shared(p, p->weights->segments[0].rows, ctx->caps.compute_units).tiles > 0;
+}
+
+/* Tiles of 256 x up to 192: `columns` columns of them, of two widths that differ by 16. A
  * work-group that begins with the first tile has most of the wide ones. */
 #define TALL_M     256
-#define TALL_UNITS 6 /* of 32 columns, at most */
+#define TALL_UNIT  16u
+#define TALL_UNITS 12 /* at most, in the width of a tile */
 
 static plan plan_columns(uint64_t m, uint64_t n, uint64_t k, uint32_t units, uint64_t columns)
 {
     static const tile_time times[TALL_UNITS + 1] = {
-        {0, 0}, {500, 600}, {532, 900}, {580, 1300}, {681, 1600}, {840, 2000}, {983, 2400}};
-    const uint64_t rows = (m + TALL_M - 1) / TALL_M, blocks = n / 32;
+        {0, 0},      {490, 500},  {500, 600},  {516, 750},  {532, 900},  {556, 1100}, {580, 1300},
+        {630, 1450}, {681, 1600}, {760, 1800}, {840, 2000}, {912, 2200}, {983, 2400}};
+    const uint64_t rows = (m + TALL_M - 1) / TALL_M, blocks = n / TALL_UNIT;
     const uint32_t width = (uint32_t)((blocks + columns - 1) / columns);
     const uint64_t wide = blocks - (width - 1) * columns;
     const uint64_t most_wide = (rows * wide + units - 1) / units;
     const uint64_t most = (rows * columns + units - 1) / units;
-    return (plan){true, (uint32_t)(8 * wide + width), rows * columns,
-                  most_wide * time_of(times[width], k) +
-                      (most - most_wide) * time_of(times[width - 1], k)};
+    return (plan){.is_tall = true,
+                  .last = (uint32_t)(16 * wide + width),
+                  .tiles = rows * columns,
+                  .time = most_wide * time_of(times[width], k) +
+                          (most - most_wide) * time_of(times[width - 1], k)};
 }
 
 /* As few columns as can be, or so many that all work-groups have the same number of tiles. */
 static plan plan_tall(uint64_t m, uint64_t n, uint64_t k, uint32_t units)
 {
-    const uint64_t rows = (m + TALL_M - 1) / TALL_M, blocks = n / 32;
+    const uint64_t rows = (m + TALL_M - 1) / TALL_M, blocks = n / TALL_UNIT;
     const uint64_t fewest = (blocks + TALL_UNITS - 1) / TALL_UNITS;
     plan best = plan_columns(m, n, k, units, fewest);
     for (uint64_t i = 0, each = (rows * fewest + units - 1) / units; i < 4; i++, each++) {
@@ -200,18 +239,26 @@ static plan plan_of(const llmk_launch *launch, const linear_problem *p, uint64_t
     const uint32_t units = launch->ctx->caps.compute_units;
     const uint64_t m = p->x.nrows, k = p->weights->k;
     const bool can = llmk_linear_nv90_is_even(p);
+    const plan shared = plan_shared(p, n, units);
+    if (launch->ctx->is_trial && shared.tiles)
+        return shared;
     if (launch->ctx->is_trial && can && m > TALL_M)
-        return plan_columns(m, n, k, units, (n / 32 + TALL_UNITS - 1) / TALL_UNITS);
+        return plan_columns(m, n, k, units, (n / TALL_UNIT + TALL_UNITS - 1) / TALL_UNITS);
     if (launch->ctx->is_trial)
         return plan_cut(m, n, k, units, m < MIN_ROWS ? 4 : p->x.align < 16 ? 2 : 1);
-    if (launch->config && launch->config->value[0] > 0)
-        return plan_cut(m, n, k, units, launch->config->value[0]);
+    const uint32_t wanted = launch->config ? launch->config->value[0] : 0;
+    if (wanted == LLMK_NV90_SHARED && shared.tiles)
+        return shared;
+    if (wanted)
+        return plan_cut(m, n, k, units, wanted == LLMK_NV90_SHARED ? 0 : wanted);
+    if (launch->config)
+        return plan_tall(m, n, k, units);
     const plan cut = plan_cut(m, n, k, units, 0);
     if (!can)
         return cut;
     const plan tall = plan_tall(m, n, k, units);
     /* Two hundredths are less than the estimate is worth. */
-    return launch->config || tall.time + tall.time / 50 < cut.time ? tall : cut;
+    return tall.time + tall.time / 50 < cut.time ? tall : cut;
 }
 
 llmk_status llmk_linear_nv90_launch(llmk_launch *launch, const void *problem)
@@ -226,11 +273,14 @@ llmk_status llmk_linear_nv90_launch(llmk_launch *launch, const void *problem)
                                  .defines = p->x.dtype == LLMK_F16 ? "-DX=f16" : "-DX=bf16",
                                  .kernel = tall ? "linear_wgmma_tall" : "linear_wgmma",
                                  .rows = tall ? TALL_M : TILE_M,
-                                 .columns = tall ? TALL_UNITS * 32 : TILE_N,
+                                 .columns = tall ? TALL_UNITS * TALL_UNIT : TILE_N,
                                  .local = {ITEMS, 1, 1},
                                  .groups = chosen.tiles < units ? (uint32_t)chosen.tiles : units,
                                  .has_last = true,
-                                 .last = chosen.last};
+                                 .last = chosen.last,
+                                 .has_split = !tall,
+                                 .whole = (uint32_t)chosen.whole,
+                                 .per = chosen.per};
         LLMK_TRY(llmk_linear_run_segment(launch, p, &r, segment));
     }
     return LLMK_OK;

@@ -338,7 +338,13 @@ llmk_status llmk_linear_self_test_tall(llmk_trial *t, llmk_dtype x, const llmk_w
                                        llmk_dtype y)
 {
     const recipe r = recipe_of(like);
-    return run(t, x, &r, y, 270, 352, 136, 0);
+    LLMK_TRY(run(t, x, &r, y, 270, 416, 136, 0));
+    /* And tiles that work-groups share. */
+    llmk_workspace *workspace = NULL;
+    LLMK_TRY(llmk_workspace_create(t->ctx, llmk_linear_split_bytes_on(t->ctx), &workspace));
+    const llmk_status status = run_in(t, x, &r, y, 150, 288, 1048, 0, workspace);
+    llmk_workspace_free(workspace);
+    return status;
 }
 
 llmk_status llmk_linear_self_test_plain(llmk_trial *t, llmk_dtype x, const llmk_weights *like,

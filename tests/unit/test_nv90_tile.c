@@ -71,6 +71,11 @@ static void test_columns(void **state)
         for (uint32_t q = 0; q < 4; q++)
             for (uint32_t i = 0; i < 8; i++)
                 assert_int_equal(nv90_column(block + i / 2 * 8 + 2 * q + i % 2), block + 8 * q + i);
+    for (uint32_t block = 0; block < ROWS; block += 16)
+        for (uint32_t q = 0; q < 4; q++)
+            for (uint32_t i = 0; i < 4; i++)
+                assert_int_equal(nv90_column_16(block + i / 2 * 8 + 2 * q + i % 2),
+                                 block + 4 * q + i);
 }
 
 /* A box's rows, whose strides are unit / 8, 1, unit and 2 from the innermost on, and those of a
