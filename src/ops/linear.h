@@ -112,7 +112,7 @@ LLMK_LINEAR_DECLARE(emulated_nv_packed);
 bool llmk_linear_packed_is_short(const llmk_weights *w);
 /* Whether x, the scales and N are such as the wide tiles, of so many columns, take. */
 bool llmk_linear_packed_may_be_wide(const linear_problem *p, uint32_t columns);
-LLMK_LINEAR_DECLARE(nv90_packed); /* linear_nv90.c */
+LLMK_LINEAR_DECLARE(nv90_packed); /* linear_nv90_packed.c */
 
 /* And with x quantised (linear_w8a8.c). */
 LLMK_LINEAR_DECLARE(nv_w8a8_wide);
