@@ -49,45 +49,63 @@ bool llmk_linear_packed_is_short(const llmk_weights *w)
 typedef struct wide_tile {
     const char *kernel;
     uint32_t rows, columns;
+    llmk_layout layout;
+    uint32_t step; /* along K */
 } wide_tile;
 
-static const wide_tile few_rows = {"linear_packed_wide_32", 32, 128};
-static const wide_tile many_rows = {"linear_packed_wide_64", 64, 256};
+static const wide_tile few_rows = {"linear_packed_wide_32", 32, 128, LLMK_LAYOUT_U4_NV, 64};
+static const wide_tile many_rows = {"linear_packed_wide_64", 64, 256, LLMK_LAYOUT_U4_NV, 64};
+static const wide_tile tall = {"linear_packed_wide_128", 128, 128, LLMK_LAYOUT_S8_NV, 32};
 
-#define WIDE_STEP 64u /* along K */
-
-bool llmk_linear_packed_may_be_wide(const linear_problem *p, uint32_t columns)
+static bool takes(const linear_problem *p, const wide_tile *t)
 {
     const llmk_weights *w = p->weights;
-    if (w->layout != LLMK_LAYOUT_U4_NV || w->order || !p->x.unit || !p->x.simple ||
-        p->x.align < 16 || w->k % WIDE_STEP != 0 || p->x.rows.s0 > UINT32_MAX / many_rows.rows ||
+    if (w->layout != t->layout || w->order || !p->x.unit || !p->x.simple || p->x.align < 16 ||
+        w->k % t->step != 0 || p->x.rows.s0 > UINT32_MAX / t->rows ||
         w->n / 2 + 16 > UINT32_MAX / w->groups || w->scale_kind == LLMK_SCALE_F16_MIN)
         return false;
     /* Quotients of scales with more exponents could overflow. */
-    if (w->groups > 1 && (w->scale_kind != LLMK_SCALE_F16 || w->group_size % WIDE_STEP != 0))
+    if (w->groups > 1 && (w->layout != LLMK_LAYOUT_U4_NV || w->scale_kind != LLMK_SCALE_F16 ||
+                          w->group_size % t->step != 0))
         return false;
     for (size_t i = 0; i < w->segment_count; i++)
-        if (w->segments[i].rows < columns)
+        if (w->segments[i].rows < t->columns)
             return false;
     return true;
+}
+
+bool llmk_linear_packed_takes_rows(const linear_problem *p, uint32_t rows)
+{
+    const wide_tile *tiles[] = {&few_rows, &many_rows, &tall};
+    for (size_t i = 0; i < LLMK_COUNT(tiles); i++)
+        if (tiles[i]->rows == rows)
+            return takes(p, tiles[i]);
+    return false;
 }
 
 /* NULL: none. A batch-invariant call of few rows, too, takes what serves many. */
 static const wide_tile *wide_tile_of(const llmk_launch *launch, const linear_problem *p)
 {
-    const bool few = launch->config ? launch->config->value[0] == few_rows.columns
-                                    : p->x.nrows <= few_rows.rows && !p->batch_invariant;
-    const wide_tile *tile = few ? &few_rows : &many_rows;
-    if (launch->config && launch->config->value[0] != tile->columns)
-        return NULL;
-    return llmk_linear_packed_may_be_wide(p, tile->columns) ? tile : NULL;
+    const bool u4 = p->weights->layout == LLMK_LAYOUT_U4_NV;
+    const wide_tile *tile = &many_rows;
+    if (launch->config) /* value[1]: rows of a wide tile, or 0 */
+        tile = launch->config->value[1] == few_rows.rows    ? &few_rows
+               : launch->config->value[1] == many_rows.rows ? &many_rows
+               : launch->config->value[1] == tall.rows      ? &tall
+                                                            : NULL;
+    else if (!u4)
+        tile = p->x.nrows > 64 || p->batch_invariant ? &tall : NULL;
+    else if (p->x.nrows <= few_rows.rows && !p->batch_invariant)
+        tile = &few_rows;
+    return tile && takes(p, tile) ? tile : NULL;
 }
 
 static llmk_status launch_wide(llmk_launch *launch, const linear_problem *p, const wide_tile *tile,
                                const char *unit)
 {
     char defines[128];
-    llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype), " -DW=u4_nv",
+    llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype),
+              llmk_layout_is_u4(p->weights->layout) ? " -DW=u4_nv" : " -DW=s8_nv",
               p->weights->groups > 1 ? " -DGROUPED=1" : " -DGROUPED=0", " -DFRAGMENT_MMA", unit,
               NULL);
     const linear_recipe r = {.file = "linear/linear_packed_wide.cl",
