@@ -23,6 +23,11 @@
 #include "linear/linear_finish.clh"
 #include "linear/linear_groups.clh"
 #include "linear/linear_packed_turn.clh"
+#ifdef FRAGMENT_EMULATED
+#include "linear/linear_pieces.clh"
+#else
+#include "linear/linear_split.clh"
+#endif
 
 #define WARPS     4
 #define ITEMS     (WARPS * FRAGMENT_WAVE)
@@ -64,10 +69,11 @@ static inline uint x_index(uint row, uint chunk)
 typedef struct {
     global const uint4 *x, *w; // this item's first chunks
     uint x_at[MAX_X_COPIES];   // chunks from there, of rows that exist
-    uint w_step, to;
+    uint x_to, w_to;
 } copies_t;
 
-LINEAR_INLINE copies_t copies_of(const linear_t a, ulong row, uint block, const uint parts)
+LINEAR_INLINE copies_t copies_of(const linear_t a, ulong row, uint block, const uint parts,
+                                 const uint split)
 {
     copies_t c;
     const uint item = (uint)get_local_id(0);
@@ -77,9 +83,10 @@ LINEAR_INLINE copies_t copies_of(const linear_t a, ulong row, uint block, const 
     FRAGMENT_UNROLL
     for (uint i = 0; i < X_COPIES(parts); i++)
         c.x_at[i] = min((item + i * ITEMS) / X_CHUNKS, last) * (uint)(a.x_rows.s0 / 8);
-    c.w = (global const uint4 *)(a.data + (block + item / W_CHUNKS) * a.pitch) + item % W_CHUNKS;
-    c.w_step = ITEMS / W_CHUNKS * (uint)(a.pitch / 16);
-    c.to = x_index(item / X_CHUNKS, item % X_CHUNKS); // of rows a multiple of 2 apart
+    c.x_to = x_index(item / X_CHUNKS, item % X_CHUNKS); // of rows a multiple of 2 apart
+    const uint lanes = W_CHUNKS / W_COPIES(split); // of this item's block, all of whose chunks it has
+    c.w = (global const uint4 *)(a.data + (block + item / lanes) * a.pitch) + item % lanes;
+    c.w_to = X_TILE(parts) + item / lanes * W_CHUNKS + item % lanes;
     return c;
 }
 
@@ -89,11 +96,11 @@ LINEAR_INLINE void fetch(const copies_t *c, uint step, local uint4 *stage, const
     uint4 held;
     FRAGMENT_UNROLL
     for (uint i = 0; i < X_COPIES(parts); i++)
-        async_copy(stage + c->to + i * ITEMS, c->x + (c->x_at[i] + step * X_CHUNKS), &held);
+        async_copy(stage + c->x_to + i * ITEMS, c->x + (c->x_at[i] + step * X_CHUNKS), &held);
     FRAGMENT_UNROLL
     for (uint i = 0; i < W_COPIES(split); i++)
-        async_copy(stage + X_TILE(parts) + get_local_id(0) + i * ITEMS,
-                   c->w + (i * c->w_step + step * W_CHUNKS), &held);
+        async_copy(stage + c->w_to + i * (W_CHUNKS / W_COPIES(split)),
+                   c->w + step * W_CHUNKS + i * (W_CHUNKS / W_COPIES(split)), &held);
 }
 
 // ---- A warp's products
@@ -103,7 +110,8 @@ typedef struct {
     uint x[MAX_PARTS][4]; // of 32 weights along K
     uint codes[TILES][4]; // of a step
     uint w[2][2][4];      // both operands of a block and of the next one
-    uint column, row, part; // this warp's place among the columns, its first row; place along K
+    uint column, row, part;   // this warp's place among the columns, its first row; place along K
+    uint x_at, codes_at;      // in a stage, this lane's first chunks
 #if GROUPED
     uint zero[TILES], mask[TILES];
     groups_t groups;
@@ -115,8 +123,8 @@ typedef struct {
 LINEAR_INLINE void load_x(fragment_unit unit, work_t *s, local const uint4 *stage, uint half_k,
                           uint p)
 {
-    const uint4 v = load_local(
-        stage + x_index(s->row + p * 8 + unit.lane / 4, half_k * 4 + unit.lane % 4));
+    const uint at = half_k && X_CHUNKS == 8 ? s->x_at ^ 4 : s->x_at;
+    const uint4 v = load_local(stage + at + p * 8 * X_CHUNKS);
     s->x[p][0] = v.x;
     s->x[p][1] = v.y;
     s->x[p][2] = v.z;
@@ -127,8 +135,7 @@ LINEAR_INLINE void load_x(fragment_unit unit, work_t *s, local const uint4 *stag
 LINEAR_INLINE void load_codes_of(fragment_unit unit, work_t *s, local const uint4 *stage, uint n,
                                  const uint parts, const uint split)
 {
-    local const uint4 *from =
-        stage + X_TILE(parts) + (s->column * TILES + n) * W_CHUNKS + unit.lane;
+    local const uint4 *from = stage + s->codes_at + n * W_CHUNKS;
     if (split == 2) {
         const uint2 v = load_local2((local const uint2 *)from + s->part);
         s->codes[n][0] = v.x;
@@ -148,7 +155,7 @@ LINEAR_INLINE void make_quarter(work_t *s, uint n, uint half_k, uint quarter)
     const uint j = quarter / 2, i = quarter % 2;
     uint *v = s->w[n % 2][j] + 2 * i;
 #if GROUPED
-    turned_operand(s->codes[n][half_k * 2 + j] & s->mask[n], s->zero[n], i, v);
+    turned_operand(s->codes[n][half_k * 2 + j], s->mask[n], s->zero[n], i, v);
 #else
     if (W_IS_U4) {
         u4_half_operand(s->codes[n][half_k * 2 + j], s->zero[n], i, v);
@@ -170,7 +177,7 @@ LINEAR_INLINE void make(work_t *s, uint n, uint half_k)
 LINEAR_INLINE float2 turn_of(fragment_unit unit, work_t *s, uint n)
 {
 #if GROUPED
-    const uint4 t = lane_get(unit, s->groups.turn, n * 8 + unit.lane / 4);
+    const uint4 t = quad_get(unit, s->groups.turn, n);
     s->zero[n] = t.z;
     s->mask[n] = t.w;
     return as_float2(t.xy);
@@ -248,14 +255,15 @@ LINEAR_INLINE void multiply_step(const linear_t a, fragment_unit unit, work_t *s
     }
 }
 
-LINEAR_INLINE void begin(const linear_t a, fragment_unit unit, work_t *s, uint block,
-                         const uint parts)
+LINEAR_INLINE void begin(const linear_t a, fragment_unit unit, work_t *s, uint block, uint group,
+                         uint groups, const uint parts)
 {
 #if GROUPED
-    s->groups.entry = (block + unit.lane / 8) * a.groups * 8 + unit.lane % 8;
+    s->groups.entry = (block + unit.lane % 4) * a.groups * 8 + unit.lane / 4;
     s->groups.scale = 0x3c003c00u; // of no products: any other than 0
-    ask_for_group(a, &s->groups, 0);
-    turn_to_next(a, &s->groups, 1);
+    s->groups.last = groups - 1;
+    ask_for_group(a, &s->groups, group);
+    turn_to_next(a, &s->groups, group + 1);
 #endif
     FRAGMENT_UNROLL
     for (uint n = 0; n < TILES; n++) {
@@ -280,7 +288,7 @@ LINEAR_INLINE void apply_scales(const linear_t a, fragment_unit unit, work_t *s,
     for (uint n = 0; n < TILES; n++) {
 #if GROUPED
         const uint4 own = (uint4)(s->groups.scale, 0u, 0u, 0u);
-        const float2 scale = scales_of(lane_get(unit, own, n * 8 + unit.lane / 4).x) * UNIT;
+        const float2 scale = scales_of(quad_get(unit, own, n).x) / CODE_UNIT;
 #else
         const float2 scale = group_scales(a, load_group(a, block + n, 0, unit.lane / 4));
 #endif
@@ -318,79 +326,146 @@ LINEAR_INLINE void put_sums(fragment_unit unit, const work_t *s, local float *su
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
-LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *memory, ulong m_first,
-                          const uint parts, const uint split)
-{
-    const ulong2 tile = tile_of();
-    const ulong row = m_first + tile.y * TILE_M(parts);
-    // The last tile ends with W, and begins within the one before it.
-    const uint first_column = (uint)tile.x * COLUMNS(split);
-    const uint first_block = min(first_column / 16, (a.n + 15) / 16 - COLUMNS(split) / 16);
-    work_t s;
-    s.column = unit.wave % WARP_COLUMNS(split);
-    s.part = split == 2 ? unit.wave / WARP_COLUMNS(split) : 0;
-    s.row = TALL == 2 ? unit.wave / WARP_COLUMNS(split) * parts * 8 : 0;
-    const uint block = first_block + s.column * TILES;
+// ---- Tiles, and parts of them
 
-    const copies_t copies = copies_of(a, row, first_block, parts);
-    ring_t ring = {memory, 0, STAGES(parts, split), a.k / STEP_K};
+// Where sums of tiles that work-groups share meet: SPLIT_PARAMETERS.
+typedef struct {
+    global float *sums;
+    global uint *counts;
+} meet_t;
+
+// A work-group's n-th piece. Worked out anew after the products, which leave no registers.
+typedef struct {
+    piece_t piece;
+    ulong row;
+    uint column, block; // the first of the tile; the last tile ends with W, and its blocks begin
+                        // within the one before it
+} place_t;
+
+LINEAR_INLINE place_t place_of(const linear_t a, const share_t share, uint n, const uint parts,
+                               const uint split)
+{
+    place_t p;
+    p.piece = piece_first(share);
+    for (; n > 0; n--)
+        p.piece = piece_next(share, p.piece);
+    const uint columns = (a.n + COLUMNS(split) - 1) / COLUMNS(split);
+    const ulong2 tile = tile_at(p.piece.tile, columns, share.tiles / columns);
+    p.row = tile.y * TILE_M(parts);
+    p.column = (uint)tile.x * COLUMNS(split);
+    p.block = min(p.column / 16, (a.n + 15) / 16 - COLUMNS(split) / 16);
+    return p;
+}
+
+// Steps of a stage: those of a group.
+LINEAR_INLINE uint stage_steps(const linear_t a)
+{
+    return GROUPED ? a.group_size / STEP_K : 1;
+}
+
+LINEAR_INLINE void multiply_piece(const linear_t a, fragment_unit unit, work_t *s,
+                                  local uint4 *memory, const place_t p, const uint parts,
+                                  const uint split)
+{
+    const copies_t copies = copies_of(a, p.row, p.block, parts, split);
+    const uint period = stage_steps(a), first = p.piece.begin * period;
+    ring_t ring = {memory, 0, first + STAGES(parts, split), p.piece.end * period};
     FRAGMENT_UNROLL
     for (uint i = 0; i < STAGES(parts, split); i++) {
-        if (i < ring.steps)
-            fetch(&copies, i, memory + i * STAGE(parts, split), parts, split);
+        if (first + i < ring.steps)
+            fetch(&copies, first + i, memory + i * STAGE(parts, split), parts, split);
         async_commit();
     }
-    begin(a, unit, &s, block, parts);
+    begin(a, unit, s, p.block + s->column * TILES, p.piece.begin, p.piece.end, parts);
     async_wait(STAGES(parts, split) - 1);
     barrier(CLK_LOCAL_MEM_FENCE);
     FRAGMENT_UNROLL
     for (uint n = 0; n < TILES; n++)
-        load_codes_of(unit, &s, memory, n, parts, split);
+        load_codes_of(unit, s, memory, n, parts, split);
     FRAGMENT_UNROLL
-    for (uint p = 0; p < parts; p++)
-        load_x(unit, &s, memory, s.part, p);
-    make(&s, 0, 0);
+    for (uint i = 0; i < parts; i++)
+        load_x(unit, s, memory, s->part, i);
+    make(s, 0, 0);
 
-    const uint period = GROUPED ? a.group_size / STEP_K : ring.steps; // steps of a group
-    uint next = 1;
+    uint next = p.piece.begin + 1, left = 0; // the group to ask for; steps of this one
     _Pragma("unroll 1")
-    for (uint step = 0; step < ring.steps; step += period) {
-        uint done = 0;
-        if (GROUPED) {
-            multiply_step(a, unit, &s, &copies, &ring, true, ++next, parts, split);
-            done = 1;
+    while (ring.step - STAGES(parts, split) < ring.steps) {
+        if (GROUPED && left == 0) {
+            left = period;
+            multiply_step(a, unit, s, &copies, &ring, true, ++next, parts, split);
+        } else {
+            multiply_step(a, unit, s, &copies, &ring, false, next, parts, split);
         }
-        _Pragma("unroll 1")
-        for (; done < period; done++)
-            multiply_step(a, unit, &s, &copies, &ring, false, next, parts, split);
+        left--;
     }
-
     async_wait(0);
-    apply_scales(a, unit, &s, block, parts);
+}
+
+LINEAR_INLINE void store_tile(const linear_t a, fragment_unit unit, work_t *s,
+                              local uint4 *memory, const place_t p, const bool stores,
+                              const uint parts, const uint split)
+{
     const uint place = unit.wave % (WARPS / split);
     local float *sums = (local float *)memory + place * (parts * 8 * SUM_PITCH);
+    const ulong row = p.row + s->row;
     _Pragma("unroll 1")
     for (uint pass = 0; pass < TILES / PASS_TILES; pass++) {
-        put_sums(unit, &s, sums, pass, parts, split);
+        put_sums(unit, s, sums, pass, parts, split);
         _Pragma("unroll 1")
-        for (uint i = unit.lane + s.part * FRAGMENT_WAVE; i < parts * 8 * PASS_TILES * 2;
+        for (uint i = unit.lane + s->part * FRAGMENT_WAVE; i < parts * 8 * PASS_TILES * 2;
              i += FRAGMENT_WAVE * split) {
             const uint r = i / (PASS_TILES * 2), c = i % (PASS_TILES * 2) * 8;
-            const uint column = (block + pass * PASS_TILES) * 16 + c;
-            if (row + s.row + r < a.m && column >= first_column && column < a.n)
-                finish8(a, row + s.row + r, column, sums + r * SUM_PITCH + c);
+            const uint column = (p.block + s->column * TILES + pass * PASS_TILES) * 16 + c;
+            if (stores && row + r < a.m && column >= p.column && column < a.n)
+                finish8(a, row + r, column, sums + r * SUM_PITCH + c);
         }
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+}
+
+LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *memory,
+                          const meet_t meet, const uint whole, const uint per, const uint parts,
+                          const uint split)
+{
+    const uint tiles = (uint)((a.m + TILE_M(parts) - 1) / TILE_M(parts)) *
+                       ((a.n + COLUMNS(split) - 1) / COLUMNS(split));
+    const share_t share = {(uint)get_group_id(0), (uint)get_num_groups(0), tiles,
+                           a.k / STEP_K / stage_steps(a), whole, per};
+    work_t s;
+    s.column = unit.wave % WARP_COLUMNS(split);
+    s.part = split == 2 ? unit.wave / WARP_COLUMNS(split) : 0;
+    s.row = TALL == 2 ? unit.wave / WARP_COLUMNS(split) * parts * 8 : 0;
+    s.x_at = x_index(s.row + unit.lane / 4, unit.lane % 4);
+    s.codes_at = X_TILE(parts) + s.column * TILES * W_CHUNKS + unit.lane;
+    _Pragma("unroll 1")
+    for (uint n = 0;; n++) {
+        const place_t p = place_of(a, share, n, parts, split);
+        if (!piece_is_there(share, p.piece))
+            break;
+        multiply_piece(a, unit, &s, memory, p, parts, split);
+        n = forgotten(n);
+        const place_t q = place_of(a, share, n, parts, split);
+        apply_scales(a, unit, &s, q.block + s.column * TILES, parts);
+        bool stores = true;
+#ifndef FRAGMENT_EMULATED
+        if (split == 1 && !piece_is_whole(share, q.piece))
+            stores = split_meet(share, q.piece, meet.sums, meet.counts, &s.sum[0][0][0],
+                                TILES * MAX_PARTS * 4, unit.wave, WARPS);
+#endif
+        store_tile(a, unit, &s, memory, q, stores, parts, split);
     }
 }
 
 #define PACKED(name, resident, parts, split)                                                       \
     kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) RESIDENT(resident) void name(        \
-        LINEAR_PARAMETERS)                                                                         \
+        LINEAR_PARAMETERS, global float *split_sums, global uint *split_counts,                    \
+        const uint split_whole, const uint split_per)                                              \
     {                                                                                              \
         local uint4 memory[LOCAL];                                                                 \
         FRAGMENT_UNIT(unit, WARPS);                                                                \
         const linear_t a = LINEAR_ARGUMENTS;                                                       \
-        packed(a, unit, memory, m_first, parts, split);                                            \
+        const meet_t meet = {split_sums, split_counts};                                            \
+        packed(a, unit, memory, meet, split_whole, split_per, parts, split);                       \
     }
 
 #if TALL == 2
