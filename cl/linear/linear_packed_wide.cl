@@ -69,7 +69,7 @@ static inline uint x_index(uint row, uint chunk)
 typedef struct {
     global const uint4 *x, *w; // this item's first chunks
     uint x_at[MAX_X_COPIES];   // chunks from there, of rows that exist
-    uint x_to, w_to;
+    uint x_to, w_to, w_step;
 } copies_t;
 
 LINEAR_INLINE copies_t copies_of(const linear_t a, ulong row, uint block, const uint parts,
@@ -84,23 +84,37 @@ LINEAR_INLINE copies_t copies_of(const linear_t a, ulong row, uint block, const 
     for (uint i = 0; i < X_COPIES(parts); i++)
         c.x_at[i] = min((item + i * ITEMS) / X_CHUNKS, last) * (uint)(a.x_rows.s0 / 8);
     c.x_to = x_index(item / X_CHUNKS, item % X_CHUNKS); // of rows a multiple of 2 apart
+#ifdef IMM
     const uint lanes = W_CHUNKS / W_COPIES(split); // of this item's block, all of whose chunks it has
     c.w = (global const uint4 *)(a.data + (block + item / lanes) * a.pitch) + item % lanes;
     c.w_to = X_TILE(parts) + item / lanes * W_CHUNKS + item % lanes;
+#else
+    c.w = (global const uint4 *)(a.data + (block + item / W_CHUNKS) * a.pitch) + item % W_CHUNKS;
+    c.w_to = X_TILE(parts) + item;
+    c.w_step = ITEMS / W_CHUNKS * (uint)(a.pitch / 16);
+#endif
     return c;
 }
 
-LINEAR_INLINE void fetch(const copies_t *c, uint step, local uint4 *stage, const uint parts,
-                         const uint split)
+LINEAR_INLINE void fetch_x(const copies_t *c, uint step, local uint4 *stage, const uint parts)
 {
     uint4 held;
     FRAGMENT_UNROLL
     for (uint i = 0; i < X_COPIES(parts); i++)
         async_copy(stage + c->x_to + i * ITEMS, c->x + (c->x_at[i] + step * X_CHUNKS), &held);
+}
+
+LINEAR_INLINE void fetch_w(const copies_t *c, uint step, local uint4 *stage, const uint split)
+{
+    uint4 held;
     FRAGMENT_UNROLL
     for (uint i = 0; i < W_COPIES(split); i++)
+#ifdef IMM
         async_copy(stage + c->w_to + i * (W_CHUNKS / W_COPIES(split)),
                    c->w + step * W_CHUNKS + i * (W_CHUNKS / W_COPIES(split)), &held);
+#else
+        async_copy(stage + c->w_to + i * ITEMS, c->w + (i * c->w_step + step * W_CHUNKS), &held);
+#endif
 }
 
 // ---- A warp's products
@@ -109,7 +123,7 @@ typedef struct {
     float sum[TILES][MAX_PARTS][4];
     uint x[MAX_PARTS][4]; // of 32 weights along K
     uint codes[TILES][4]; // of a step
-    uint w[2][2][4];      // both operands of a block and of the next one
+    uint w[2][4];         // an operand of a block, and the next one
     uint column, row, part;   // this warp's place among the columns, its first row; place along K
     uint x_at, codes_at;      // in a stage, this lane's first chunks
 #if GROUPED
@@ -149,11 +163,10 @@ LINEAR_INLINE void load_codes_of(fragment_unit unit, work_t *s, local const uint
     }
 }
 
-// A quarter of the two operands of block n: registers 2i and 2i + 1 of operand j.
-LINEAR_INLINE void make_quarter(work_t *s, uint n, uint half_k, uint quarter)
+// Registers 2i and 2i + 1 of operand j of block n.
+LINEAR_INLINE void make_half(work_t *s, uint n, uint half_k, uint j, uint i)
 {
-    const uint j = quarter / 2, i = quarter % 2;
-    uint *v = s->w[n % 2][j] + 2 * i;
+    uint *v = s->w[j] + 2 * i;
 #if GROUPED
     turned_operand(s->codes[n][half_k * 2 + j], s->mask[n], s->zero[n], i, v);
 #else
@@ -164,13 +177,6 @@ LINEAR_INLINE void make_quarter(work_t *s, uint n, uint half_k, uint quarter)
         v[1] = s8_halves(s->codes[n][2 + j], i, s->zero[n].lower);
     }
 #endif
-}
-
-LINEAR_INLINE void make(work_t *s, uint n, uint half_k)
-{
-    FRAGMENT_UNROLL
-    for (uint quarter = 0; quarter < 4; quarter++)
-        make_quarter(s, n, half_k, quarter);
 }
 
 // Where a group begins: the quotients for block n's sums.
@@ -199,58 +205,95 @@ typedef struct {
     uint slot, step, steps;
 } ring_t;
 
-// begins: whether a group does, after which group `next` is to be asked for.
+// What a block's products are given to do beside them: the block after it, its half of the step, and
+// where a group begins the quotients of its scales, else NULL.
+typedef struct {
+    uint after, half_after;
+    const float2 *turn;
+} beside_t;
+
+// The products of block n and operand j; half_k is theirs.
+LINEAR_INLINE void multiply(fragment_unit unit, work_t *s, uint n, uint half_k, uint j,
+                            const beside_t b, const uint parts)
+{
+    FRAGMENT_UNROLL
+    for (uint p = 0; p < parts; p++) {
+        mma_instruction(unit, s->sum[n][p], s->w[j], s->x[p] + 2 * j);
+        if (b.turn)
+            turn_pair(s, b.after, j * parts + p, *b.turn);
+        if (p % (parts / 2) == 0 && j == 0)
+            make_half(s, n, half_k, 1, p / (parts / 2));
+        else if (p % (parts / 2) == 0)
+            make_half(s, b.after, b.half_after, 0, p / (parts / 2));
+    }
+}
+
+// Those of the last block and operand 1, after which x is that of `half_x` of a stage.
+LINEAR_INLINE void multiply_last(fragment_unit unit, work_t *s, uint half_k, const beside_t b,
+                                 local const uint4 *stage, uint half_x, const uint parts)
+{
+    FRAGMENT_UNROLL
+    for (uint p = 0; p < parts; p++) {
+        mma_instruction(unit, s->sum[TILES - 1][p], s->w[1], s->x[p] + 2);
+        load_x(unit, s, stage, half_x, p);
+        if (b.turn)
+            turn_pair(s, b.after, parts + p, *b.turn);
+        if (p % (parts / 2) == 0)
+            make_half(s, b.after, b.half_after, 0, p / (parts / 2));
+    }
+}
+
+// From the last block of the step before on. begins: whether a group does. What comes next takes the
+// place of codes and x as soon as nobody needs them.
 LINEAR_INLINE void multiply_step(const linear_t a, fragment_unit unit, work_t *s,
-                                 const copies_t *copies, ring_t *r, const bool begins, uint next,
+                                 const copies_t *copies, ring_t *r, const bool begins,
                                  const uint parts, const uint split)
 {
-    if (begins) {
-        const float2 turn = turn_of(unit, s, 0);
-        FRAGMENT_UNROLL
-        for (uint pair = 0; pair < 2 * parts; pair++)
-            turn_pair(s, 0, pair, turn);
-        make(s, 0, 0); // again: the zero is another
-    }
+    local uint4 *stage = r->memory + r->slot * STAGE(parts, split), *free = stage;
+    uint from = 0;
+    float2 turn = begins ? turn_of(unit, s, 0) : (float2)(1.0f, 1.0f);
+    const beside_t first = {0, 0, begins ? &turn : 0};
+    multiply(unit, s, TILES - 1, HALVES(split) - 1, 0, first, parts);
+    load_codes_of(unit, s, stage, TILES - 1, parts, split);
+    multiply_last(unit, s, HALVES(split) - 1, first, stage, split == 2 ? s->part : 0, parts);
     FRAGMENT_UNROLL
     for (uint half_k = 0; half_k < HALVES(split); half_k++) {
         const bool last = half_k + 1 == HALVES(split);
         if (last) {
             async_wait(STAGES(parts, split) - 2);
             barrier(CLK_LOCAL_MEM_FENCE);
-            // The next stage is there, and all warps have loaded what they need of this one.
-            if (r->step < r->steps)
-                fetch(copies, r->step, r->memory + r->slot * STAGE(parts, split), parts, split);
-            async_commit();
+            // The next stage is there, and all warps have loaded what they need of this one, whose
+            // place is filled again. Past the end that is with the last one, which nobody reads.
+            from = min(r->step, r->steps - 1);
             r->step++;
+            free = stage;
             r->slot = r->slot + 1 < STAGES(parts, split) ? r->slot + 1 : 0;
+            stage = r->memory + r->slot * STAGE(parts, split);
         }
-        local const uint4 *stage = r->memory + r->slot * STAGE(parts, split);
-        // What comes next takes the place of codes once halves are made of them, and of x as the
-        // last block is multiplied. Past the end what is loaded here is not used.
-        if (last)
-            load_codes_of(unit, s, stage, 0, parts, split);
         FRAGMENT_UNROLL
-        for (uint n = 0; n < TILES; n++) {
-            const uint after = (n + 1) % TILES, half_after = n + 1 < TILES ? half_k : !last;
+        for (uint n = 0; n + last < TILES; n++) {
+            const uint after = (n + 1) % TILES;
             const bool turns = begins && half_k == 0 && n + 1 < TILES;
-            const float2 turn = turns ? turn_of(unit, s, after) : (float2)(1.0f, 1.0f);
-            FRAGMENT_UNROLL
-            for (uint q = 0; q < 2 * parts; q++) {
-                const uint j = q / parts, p = q % parts;
-                mma_instruction(unit, s->sum[n][p], s->w[n % 2][j], s->x[p] + 2 * j);
-                if (n + 1 == TILES && j == 1)
-                    load_x(unit, s, stage, split == 2 ? s->part : !last, p);
-                if (turns)
-                    turn_pair(s, after, q, turn);
-                if (q % (parts / 2) == 0)
-                    make_quarter(s, after, half_after, q / (parts / 2));
-            }
-            if (last && n + 1 < TILES)
-                load_codes_of(unit, s, stage, after, parts, split);
+            if (turns)
+                turn = turn_of(unit, s, after);
+            const beside_t b = {after, n + 1 < TILES ? half_k : half_k + 1, turns ? &turn : 0};
+            if (last && n == 0)
+                fetch_x(copies, from, free, parts);
+            multiply(unit, s, n, half_k, 0, b, parts);
+            if (last)
+                load_codes_of(unit, s, stage, n, parts, split);
+            if (last && n == 0)
+                fetch_w(copies, from, free, split);
+            if (n + 1 < TILES)
+                multiply(unit, s, n, half_k, 1, b, parts);
+            else
+                multiply_last(unit, s, half_k, b, stage, half_k + 1, parts);
         }
+        if (last)
+            async_commit();
 #if GROUPED
         if (begins && half_k == 0)
-            turn_to_next(a, &s->groups, next);
+            turn_to_next(a, &s->groups);
 #endif
     }
 }
@@ -259,11 +302,11 @@ LINEAR_INLINE void begin(const linear_t a, fragment_unit unit, work_t *s, uint b
                          uint groups, const uint parts)
 {
 #if GROUPED
-    s->groups.entry = (block + unit.lane % 4) * a.groups * 8 + unit.lane / 4;
+    s->groups.entry = ((block + unit.lane % 4) * a.groups + group) * 8 + unit.lane / 4;
+    s->groups.more = groups - group - 1;
     s->groups.scale = 0x3c003c00u; // of no products: any other than 0
-    s->groups.last = groups - 1;
-    ask_for_group(a, &s->groups, group);
-    turn_to_next(a, &s->groups, group + 1);
+    ask_for_group(a, &s->groups);
+    turn_to_next(a, &s->groups);
 #endif
     FRAGMENT_UNROLL
     for (uint n = 0; n < TILES; n++) {
@@ -278,6 +321,14 @@ LINEAR_INLINE void begin(const linear_t a, fragment_unit unit, work_t *s, uint b
             for (uint e = 0; e < 4; e++)
                 s->sum[n][p][e] = 0.0f;
         }
+    }
+    // The first step begins with a block of the one before it.
+    FRAGMENT_UNROLL
+    for (uint i = 0; i < 4; i++) {
+        s->w[0][i] = s->codes[TILES - 1][i] = 0;
+        FRAGMENT_UNROLL
+        for (uint p = 0; p < parts; p++)
+            s->x[p][i] = 0;
     }
 }
 
@@ -301,13 +352,17 @@ LINEAR_INLINE void apply_scales(const linear_t a, fragment_unit unit, work_t *s,
     }
 }
 
-// Sums of blocks 2 pass and 2 pass + 1 as rows, those of the other half of K first.
+// Sums of blocks 2 pass and 2 pass + 1 as rows, those of the other half of K first. Where warps do not
+// share columns and rows, each does that by itself.
 LINEAR_INLINE void put_sums(fragment_unit unit, const work_t *s, local float *sums, uint pass,
                             const uint parts, const uint split)
 {
     FRAGMENT_UNROLL
     for (uint from = 0; from < split; from++) {
-        barrier(CLK_LOCAL_MEM_FENCE);
+        if (split == 2)
+            barrier(CLK_LOCAL_MEM_FENCE);
+        else
+            warp_barrier();
         FRAGMENT_UNROLL
         for (uint n = 0; n < TILES; n++) {
             if (n / PASS_TILES != pass || (split == 2 && s->part == from))
@@ -323,7 +378,10 @@ LINEAR_INLINE void put_sums(fragment_unit unit, const work_t *s, local float *su
             }
         }
     }
-    barrier(CLK_LOCAL_MEM_FENCE);
+    if (split == 2)
+        barrier(CLK_LOCAL_MEM_FENCE);
+    else
+        warp_barrier();
 }
 
 // ---- Tiles, and parts of them
@@ -372,38 +430,68 @@ LINEAR_INLINE void multiply_piece(const linear_t a, fragment_unit unit, work_t *
     ring_t ring = {memory, 0, first + STAGES(parts, split), p.piece.end * period};
     FRAGMENT_UNROLL
     for (uint i = 0; i < STAGES(parts, split); i++) {
-        if (first + i < ring.steps)
-            fetch(&copies, first + i, memory + i * STAGE(parts, split), parts, split);
+        const uint from = min(first + i, ring.steps - 1);
+        fetch_x(&copies, from, memory + i * STAGE(parts, split), parts);
+        fetch_w(&copies, from, memory + i * STAGE(parts, split), split);
         async_commit();
     }
     begin(a, unit, s, p.block + s->column * TILES, p.piece.begin, p.piece.end, parts);
     async_wait(STAGES(parts, split) - 1);
     barrier(CLK_LOCAL_MEM_FENCE);
     FRAGMENT_UNROLL
-    for (uint n = 0; n < TILES; n++)
+    for (uint n = 0; n + 1 < TILES; n++)
         load_codes_of(unit, s, memory, n, parts, split);
-    FRAGMENT_UNROLL
-    for (uint i = 0; i < parts; i++)
-        load_x(unit, s, memory, s->part, i);
-    make(s, 0, 0);
 
-    uint next = p.piece.begin + 1, left = 0; // the group to ask for; steps of this one
+    uint left = 0; // steps of this group
     _Pragma("unroll 1")
     while (ring.step - STAGES(parts, split) < ring.steps) {
         if (GROUPED && left == 0) {
             left = period;
-            multiply_step(a, unit, s, &copies, &ring, true, ++next, parts, split);
+            multiply_step(a, unit, s, &copies, &ring, true, parts, split);
         } else {
-            multiply_step(a, unit, s, &copies, &ring, false, next, parts, split);
+            multiply_step(a, unit, s, &copies, &ring, false, parts, split);
         }
         left--;
     }
+    const beside_t none = {0, 0, 0};
+    multiply(unit, s, TILES - 1, HALVES(split) - 1, 0, none, parts);
+    FRAGMENT_UNROLL
+    for (uint i = 0; i < parts; i++)
+        mma_instruction(unit, s->sum[TILES - 1][i], s->w[1], s->x[i] + 2);
     async_wait(0);
 }
 
+// Rows of y from one on, and columns of them. plain: there is nothing to add, y has the type of x, and
+// all those columns can be stored as vectors.
+typedef struct {
+    global ushort *y;
+    ulong pitch;
+    bool plain;
+} rows8_t;
+
+LINEAR_INLINE rows8_t rows8_of(const linear_t a, ulong row, uint column, uint columns)
+{
+    const rows_t r = a.y_rows;
+    const uint one = forgotten(1); // so that none of this is worked out before the products
+    rows8_t t;
+    t.pitch = r.s0;
+    t.y = (global ushort *)a.y + r.offset + row * r.s0 + a.first + column;
+    t.plain = (size_t)a.bias < one && (size_t)a.residual < one && a.y_type * one == a.x_type &&
+              r.n1 <= one && r.n2 <= one && (r.s0 & 7) < one && r.inner == one &&
+              (size_t)t.y % 16 == 0 && column + columns <= a.n;
+    return t;
+}
+
+// finish8() where they are plain.
+LINEAR_INLINE void store_row8(const rows8_t t, uint row, uint column, local const float *sums)
+{
+    const float8 sum = (float8)(((local const float4 *)sums)[0], ((local const float4 *)sums)[1]);
+    store8(X)(t.y, row * t.pitch + column, sum);
+}
+
 LINEAR_INLINE void store_tile(const linear_t a, fragment_unit unit, work_t *s,
-                              local uint4 *memory, const place_t p, const bool stores,
-                              const uint parts, const uint split)
+                              local uint4 *memory, const place_t p, const uint parts,
+                              const uint split)
 {
     const uint place = unit.wave % (WARPS / split);
     local float *sums = (local float *)memory + place * (parts * 8 * SUM_PITCH);
@@ -411,16 +499,26 @@ LINEAR_INLINE void store_tile(const linear_t a, fragment_unit unit, work_t *s,
     _Pragma("unroll 1")
     for (uint pass = 0; pass < TILES / PASS_TILES; pass++) {
         put_sums(unit, s, sums, pass, parts, split);
+        const uint first = (p.block + s->column * TILES + pass * PASS_TILES) * 16;
+        const rows8_t to = rows8_of(a, row, first, PASS_TILES * 16);
+        if (split == 1 && to.plain && first >= p.column) {
+            FRAGMENT_UNROLL
+            for (uint i = 0; i < parts * PASS_TILES / 2; i++) {
+                const uint at = unit.lane + i * FRAGMENT_WAVE;
+                const uint r = at / (PASS_TILES * 2), c = at % (PASS_TILES * 2) * 8;
+                if (row + r < a.m)
+                    store_row8(to, r, c, sums + r * SUM_PITCH + c);
+            }
+            continue;
+        }
         _Pragma("unroll 1")
         for (uint i = unit.lane + s->part * FRAGMENT_WAVE; i < parts * 8 * PASS_TILES * 2;
              i += FRAGMENT_WAVE * split) {
             const uint r = i / (PASS_TILES * 2), c = i % (PASS_TILES * 2) * 8;
-            const uint column = (p.block + s->column * TILES + pass * PASS_TILES) * 16 + c;
-            if (stores && row + r < a.m && column >= p.column && column < a.n)
-                finish8(a, row + r, column, sums + r * SUM_PITCH + c);
+            if (row + r < a.m && first + c >= p.column && first + c < a.n)
+                finish8(a, row + r, first + c, sums + r * SUM_PITCH + c);
         }
     }
-    barrier(CLK_LOCAL_MEM_FENCE);
 }
 
 LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *memory,
@@ -443,7 +541,9 @@ LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *mem
         if (!piece_is_there(share, p.piece))
             break;
         multiply_piece(a, unit, &s, memory, p, parts, split);
+        barrier(CLK_LOCAL_MEM_FENCE); // all have loaded the last stage
         n = forgotten(n);
+        unit.lane = forgotten(unit.lane);
         const place_t q = place_of(a, share, n, parts, split);
         apply_scales(a, unit, &s, q.block + s.column * TILES, parts);
         bool stores = true;
@@ -452,7 +552,9 @@ LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *mem
             stores = split_meet(share, q.piece, meet.sums, meet.counts, &s.sum[0][0][0],
                                 TILES * MAX_PARTS * 4, unit.wave, WARPS);
 #endif
-        store_tile(a, unit, &s, memory, q, stores, parts, split);
+        if (stores)
+            store_tile(a, unit, &s, memory, q, parts, split);
+        barrier(CLK_LOCAL_MEM_FENCE);
     }
 }
 

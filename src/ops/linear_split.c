@@ -8,14 +8,17 @@ static uint64_t bytes_for(uint32_t groups)
     return (uint64_t)groups * PLACES * LLMK_SPLIT_SUMS * sizeof(float);
 }
 
+uint64_t llmk_linear_split_bytes_on(llmk_context *ctx)
+{
+    llmk_reason why;
+    return llmk_linear_has_wgmma(ctx, &why) ? bytes_for(ctx->caps.compute_units) : 0;
+}
+
 uint64_t llmk_linear_split_bytes(const linear_problem *p)
 {
-    llmk_context *ctx = p->weights->ctx;
-    llmk_reason why;
     const bool any = !p->w8a8 && !p->batch_invariant && p->x.nrows > 16 &&
-                     (p->x.dtype == LLMK_F16 || p->x.dtype == LLMK_BF16) &&
-                     llmk_linear_has_wgmma(ctx, &why);
-    return any ? bytes_for(ctx->caps.compute_units) : 0;
+                     (p->x.dtype == LLMK_F16 || p->x.dtype == LLMK_BF16);
+    return any ? llmk_linear_split_bytes_on(p->weights->ctx) : 0;
 }
 
 bool llmk_linear_may_split(const linear_problem *p, uint64_t tiles, uint64_t stages,

@@ -14,7 +14,9 @@
 #define LLMK_SPLIT_SUMS  (128u * 256u)
 #define LLMK_SPLIT_WARPS 16u
 
-/* Bytes of workspace that serve any such call on the device; 0 where there is no use for them. */
+/* Bytes of workspace that serve any such call on the device, or this one; 0 where there is no use for
+ * them. */
+uint64_t llmk_linear_split_bytes_on(llmk_context *ctx);
 uint64_t llmk_linear_split_bytes(const linear_problem *p);
 
 /* Whether `tiles` tiles, of so many stages, may be shared out among `groups` work-groups. */
