@@ -76,7 +76,7 @@ LINEAR_INLINE copies_t copies_of(const linear_t a, ulong row, uint block, const 
                                  const uint split)
 {
     copies_t c;
-    const uint item = (uint)get_local_id(0);
+    const uint item = forgotten((uint)get_local_id(0));
     const uint last = (uint)min(a.m - 1 - row, (ulong)TILE_M(parts));
     c.x = (global const uint4 *)((global const ushort *)a.x + a.x_rows.offset + row * a.x_rows.s0) +
           item % X_CHUNKS;
@@ -84,48 +84,38 @@ LINEAR_INLINE copies_t copies_of(const linear_t a, ulong row, uint block, const 
     for (uint i = 0; i < X_COPIES(parts); i++)
         c.x_at[i] = min((item + i * ITEMS) / X_CHUNKS, last) * (uint)(a.x_rows.s0 / 8);
     c.x_to = x_index(item / X_CHUNKS, item % X_CHUNKS); // of rows a multiple of 2 apart
-#ifdef IMM
-    const uint lanes = W_CHUNKS / W_COPIES(split); // of this item's block, all of whose chunks it has
-    c.w = (global const uint4 *)(a.data + (block + item / lanes) * a.pitch) + item % lanes;
-    c.w_to = X_TILE(parts) + item / lanes * W_CHUNKS + item % lanes;
-#else
     c.w = (global const uint4 *)(a.data + (block + item / W_CHUNKS) * a.pitch) + item % W_CHUNKS;
     c.w_to = X_TILE(parts) + item;
     c.w_step = ITEMS / W_CHUNKS * (uint)(a.pitch / 16);
-#endif
     return c;
 }
 
-LINEAR_INLINE void fetch_x(const copies_t *c, uint step, local uint4 *stage, const uint parts)
+// Copies of a step, from `first` to before `end`.
+LINEAR_INLINE void fetch_x(const copies_t *c, uint step, local uint4 *stage, uint first, uint end)
 {
     uint4 held;
     FRAGMENT_UNROLL
-    for (uint i = 0; i < X_COPIES(parts); i++)
+    for (uint i = first; i < end; i++)
         async_copy(stage + c->x_to + i * ITEMS, c->x + (c->x_at[i] + step * X_CHUNKS), &held);
 }
 
-LINEAR_INLINE void fetch_w(const copies_t *c, uint step, local uint4 *stage, const uint split)
+LINEAR_INLINE void fetch_w(const copies_t *c, uint step, local uint4 *stage, uint first, uint end)
 {
     uint4 held;
     FRAGMENT_UNROLL
-    for (uint i = 0; i < W_COPIES(split); i++)
-#ifdef IMM
-        async_copy(stage + c->w_to + i * (W_CHUNKS / W_COPIES(split)),
-                   c->w + step * W_CHUNKS + i * (W_CHUNKS / W_COPIES(split)), &held);
-#else
+    for (uint i = first; i < end; i++)
         async_copy(stage + c->w_to + i * ITEMS, c->w + (i * c->w_step + step * W_CHUNKS), &held);
-#endif
 }
 
 // ---- A warp's products
 
 typedef struct {
     float sum[TILES][MAX_PARTS][4];
-    uint x[MAX_PARTS][4]; // of 32 weights along K
-    uint codes[TILES][4]; // of a step
-    uint w[2][4];         // an operand of a block, and the next one
-    uint column, row, part;   // this warp's place among the columns, its first row; place along K
-    uint x_at, codes_at;      // in a stage, this lane's first chunks
+    uint x[MAX_PARTS][4];   // of 32 weights along K
+    uint codes[TILES][4];   // of a step
+    uint w[2][4];           // an operand of a block, and the next one
+    uint column, row, part; // this warp's place among the columns, its first row; place along K
+    uint x_at, codes_at;    // in a stage, this lane's first chunks
 #if GROUPED
     uint zero[TILES], mask[TILES];
     groups_t groups;
@@ -244,58 +234,64 @@ LINEAR_INLINE void multiply_last(fragment_unit unit, work_t *s, uint half_k, con
 }
 
 // From the last block of the step before on. begins: whether a group does. What comes next takes the
-// place of codes and x as soon as nobody needs them.
+// place of codes and x as soon as nobody needs them, and copies are spread, since a warp waits for
+// the one before to have read its addresses.
 LINEAR_INLINE void multiply_step(const linear_t a, fragment_unit unit, work_t *s,
                                  const copies_t *copies, ring_t *r, const bool begins,
                                  const uint parts, const uint split)
 {
-    local uint4 *stage = r->memory + r->slot * STAGE(parts, split), *free = stage;
-    uint from = 0;
+    const uint stages = STAGES(parts, split), some = X_COPIES(parts) / 2;
+    local uint4 *stage = r->memory + r->slot * STAGE(parts, split);
+    local uint4 *before =
+        r->memory + (r->slot > 0 ? r->slot - 1 : stages - 1) * STAGE(parts, split);
+    const uint from = min(r->step - 1, r->steps - 1);
     float2 turn = begins ? turn_of(unit, s, 0) : (float2)(1.0f, 1.0f);
     const beside_t first = {0, 0, begins ? &turn : 0};
+    fetch_x(copies, from, before, 0, some);
     multiply(unit, s, TILES - 1, HALVES(split) - 1, 0, first, parts);
     load_codes_of(unit, s, stage, TILES - 1, parts, split);
+    fetch_x(copies, from, before, some, X_COPIES(parts));
     multiply_last(unit, s, HALVES(split) - 1, first, stage, split == 2 ? s->part : 0, parts);
     FRAGMENT_UNROLL
     for (uint half_k = 0; half_k < HALVES(split); half_k++) {
         const bool last = half_k + 1 == HALVES(split);
+        local uint4 *free = stage;
         if (last) {
+            async_commit();
             async_wait(STAGES(parts, split) - 2);
             barrier(CLK_LOCAL_MEM_FENCE);
             // The next stage is there, and all warps have loaded what they need of this one, whose
-            // place is filled again. Past the end that is with the last one, which nobody reads.
-            from = min(r->step, r->steps - 1);
-            r->step++;
-            free = stage;
-            r->slot = r->slot + 1 < STAGES(parts, split) ? r->slot + 1 : 0;
+            // place is filled again: W from here on, x from the next step. Past the end that is with
+            // the last one, which nobody reads.
+            r->slot = r->slot + 1 < stages ? r->slot + 1 : 0;
             stage = r->memory + r->slot * STAGE(parts, split);
         }
         FRAGMENT_UNROLL
         for (uint n = 0; n + last < TILES; n++) {
-            const uint after = (n + 1) % TILES;
+            const uint after = (n + 1) % TILES, copy = W_COPIES(split) / 2 * n;
             const bool turns = begins && half_k == 0 && n + 1 < TILES;
             if (turns)
                 turn = turn_of(unit, s, after);
             const beside_t b = {after, n + 1 < TILES ? half_k : half_k + 1, turns ? &turn : 0};
-            if (last && n == 0)
-                fetch_x(copies, from, free, parts);
+            if (last && n < 2)
+                fetch_w(copies, min(r->step, r->steps - 1), free, copy, copy + W_COPIES(split) / 4);
             multiply(unit, s, n, half_k, 0, b, parts);
             if (last)
                 load_codes_of(unit, s, stage, n, parts, split);
-            if (last && n == 0)
-                fetch_w(copies, from, free, split);
+            if (last && n < 2)
+                fetch_w(copies, min(r->step, r->steps - 1), free, copy + W_COPIES(split) / 4,
+                        copy + W_COPIES(split) / 2);
             if (n + 1 < TILES)
                 multiply(unit, s, n, half_k, 1, b, parts);
             else
                 multiply_last(unit, s, half_k, b, stage, half_k + 1, parts);
         }
-        if (last)
-            async_commit();
 #if GROUPED
         if (begins && half_k == 0)
             turn_to_next(a, &s->groups);
 #endif
     }
+    r->step++;
 }
 
 LINEAR_INLINE void begin(const linear_t a, fragment_unit unit, work_t *s, uint block, uint group,
@@ -431,20 +427,23 @@ LINEAR_INLINE void multiply_piece(const linear_t a, fragment_unit unit, work_t *
     FRAGMENT_UNROLL
     for (uint i = 0; i < STAGES(parts, split); i++) {
         const uint from = min(first + i, ring.steps - 1);
-        fetch_x(&copies, from, memory + i * STAGE(parts, split), parts);
-        fetch_w(&copies, from, memory + i * STAGE(parts, split), split);
+        local uint4 *stage = memory + i * STAGE(parts, split);
+        fetch_w(&copies, from, stage, 0, W_COPIES(split));
+        if (i + 1 == STAGES(parts, split))
+            break; // x of this one is left to the first step
+        fetch_x(&copies, from, stage, 0, X_COPIES(parts));
         async_commit();
     }
     begin(a, unit, s, p.block + s->column * TILES, p.piece.begin, p.piece.end, parts);
-    async_wait(STAGES(parts, split) - 1);
+    async_wait(STAGES(parts, split) - 2);
     barrier(CLK_LOCAL_MEM_FENCE);
     FRAGMENT_UNROLL
     for (uint n = 0; n + 1 < TILES; n++)
         load_codes_of(unit, s, memory, n, parts, split);
 
     uint left = 0; // steps of this group
-    _Pragma("unroll 1")
-    while (ring.step - STAGES(parts, split) < ring.steps) {
+    _Pragma("unroll 1") while (ring.step - STAGES(parts, split) < ring.steps)
+    {
         if (GROUPED && left == 0) {
             left = period;
             multiply_step(a, unit, s, &copies, &ring, true, parts, split);
@@ -458,6 +457,7 @@ LINEAR_INLINE void multiply_piece(const linear_t a, fragment_unit unit, work_t *
     FRAGMENT_UNROLL
     for (uint i = 0; i < parts; i++)
         mma_instruction(unit, s->sum[TILES - 1][i], s->w[1], s->x[i] + 2);
+    async_commit();
     async_wait(0);
 }
 
@@ -489,15 +489,14 @@ LINEAR_INLINE void store_row8(const rows8_t t, uint row, uint column, local cons
     store8(X)(t.y, row * t.pitch + column, sum);
 }
 
-LINEAR_INLINE void store_tile(const linear_t a, fragment_unit unit, work_t *s,
-                              local uint4 *memory, const place_t p, const uint parts,
-                              const uint split)
+LINEAR_INLINE void store_tile(const linear_t a, fragment_unit unit, work_t *s, local uint4 *memory,
+                              const place_t p, const uint parts, const uint split)
 {
     const uint place = unit.wave % (WARPS / split);
     local float *sums = (local float *)memory + place * (parts * 8 * SUM_PITCH);
     const ulong row = p.row + s->row;
-    _Pragma("unroll 1")
-    for (uint pass = 0; pass < TILES / PASS_TILES; pass++) {
+    _Pragma("unroll 1") for (uint pass = 0; pass < TILES / PASS_TILES; pass++)
+    {
         put_sums(unit, s, sums, pass, parts, split);
         const uint first = (p.block + s->column * TILES + pass * PASS_TILES) * 16;
         const rows8_t to = rows8_of(a, row, first, PASS_TILES * 16);
@@ -511,9 +510,9 @@ LINEAR_INLINE void store_tile(const linear_t a, fragment_unit unit, work_t *s,
             }
             continue;
         }
-        _Pragma("unroll 1")
-        for (uint i = unit.lane + s->part * FRAGMENT_WAVE; i < parts * 8 * PASS_TILES * 2;
-             i += FRAGMENT_WAVE * split) {
+        _Pragma("unroll 1") for (uint i = unit.lane + s->part * FRAGMENT_WAVE;
+                                 i < parts * 8 * PASS_TILES * 2; i += FRAGMENT_WAVE * split)
+        {
             const uint r = i / (PASS_TILES * 2), c = i % (PASS_TILES * 2) * 8;
             if (row + r < a.m && first + c >= p.column && first + c < a.n)
                 finish8(a, row + r, first + c, sums + r * SUM_PITCH + c);
@@ -527,16 +526,20 @@ LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *mem
 {
     const uint tiles = (uint)((a.m + TILE_M(parts) - 1) / TILE_M(parts)) *
                        ((a.n + COLUMNS(split) - 1) / COLUMNS(split));
-    const share_t share = {(uint)get_group_id(0), (uint)get_num_groups(0), tiles,
-                           a.k / STEP_K / stage_steps(a), whole, per};
+    const share_t share = {(uint)get_group_id(0),
+                           (uint)get_num_groups(0),
+                           tiles,
+                           a.k / STEP_K / stage_steps(a),
+                           whole,
+                           per};
     work_t s;
     s.column = unit.wave % WARP_COLUMNS(split);
     s.part = split == 2 ? unit.wave / WARP_COLUMNS(split) : 0;
     s.row = TALL == 2 ? unit.wave / WARP_COLUMNS(split) * parts * 8 : 0;
     s.x_at = x_index(s.row + unit.lane / 4, unit.lane % 4);
     s.codes_at = X_TILE(parts) + s.column * TILES * W_CHUNKS + unit.lane;
-    _Pragma("unroll 1")
-    for (uint n = 0;; n++) {
+    _Pragma("unroll 1") for (uint n = 0;; n++)
+    {
         const place_t p = place_of(a, share, n, parts, split);
         if (!piece_is_there(share, p.piece))
             break;
