@@ -90,20 +90,19 @@ LINEAR_INLINE copies_t copies_of(const linear_t a, ulong row, uint block, const 
     return c;
 }
 
-// Copies of a step, from `first` to before `end`.
-LINEAR_INLINE void fetch_x(const copies_t *c, uint step, local uint4 *stage, uint first, uint end)
+LINEAR_INLINE void fetch_x(const copies_t *c, uint step, local uint4 *stage, const uint parts)
 {
     uint4 held;
     FRAGMENT_UNROLL
-    for (uint i = first; i < end; i++)
+    for (uint i = 0; i < X_COPIES(parts); i++)
         async_copy(stage + c->x_to + i * ITEMS, c->x + (c->x_at[i] + step * X_CHUNKS), &held);
 }
 
-LINEAR_INLINE void fetch_w(const copies_t *c, uint step, local uint4 *stage, uint first, uint end)
+LINEAR_INLINE void fetch_w(const copies_t *c, uint step, local uint4 *stage, const uint split)
 {
     uint4 held;
     FRAGMENT_UNROLL
-    for (uint i = first; i < end; i++)
+    for (uint i = 0; i < W_COPIES(split); i++)
         async_copy(stage + c->w_to + i * ITEMS, c->w + (i * c->w_step + step * W_CHUNKS), &held);
 }
 
@@ -234,64 +233,58 @@ LINEAR_INLINE void multiply_last(fragment_unit unit, work_t *s, uint half_k, con
 }
 
 // From the last block of the step before on. begins: whether a group does. What comes next takes the
-// place of codes and x as soon as nobody needs them, and copies are spread, since a warp waits for
-// the one before to have read its addresses.
+// place of codes and x as soon as nobody needs them.
 LINEAR_INLINE void multiply_step(const linear_t a, fragment_unit unit, work_t *s,
                                  const copies_t *copies, ring_t *r, const bool begins,
                                  const uint parts, const uint split)
 {
-    const uint stages = STAGES(parts, split), some = X_COPIES(parts) / 2;
-    local uint4 *stage = r->memory + r->slot * STAGE(parts, split);
-    local uint4 *before =
-        r->memory + (r->slot > 0 ? r->slot - 1 : stages - 1) * STAGE(parts, split);
-    const uint from = min(r->step - 1, r->steps - 1);
+    local uint4 *stage = r->memory + r->slot * STAGE(parts, split), *free = stage;
+    uint from = 0;
     float2 turn = begins ? turn_of(unit, s, 0) : (float2)(1.0f, 1.0f);
     const beside_t first = {0, 0, begins ? &turn : 0};
-    fetch_x(copies, from, before, 0, some);
     multiply(unit, s, TILES - 1, HALVES(split) - 1, 0, first, parts);
     load_codes_of(unit, s, stage, TILES - 1, parts, split);
-    fetch_x(copies, from, before, some, X_COPIES(parts));
     multiply_last(unit, s, HALVES(split) - 1, first, stage, split == 2 ? s->part : 0, parts);
     FRAGMENT_UNROLL
     for (uint half_k = 0; half_k < HALVES(split); half_k++) {
         const bool last = half_k + 1 == HALVES(split);
-        local uint4 *free = stage;
         if (last) {
-            async_commit();
             async_wait(STAGES(parts, split) - 2);
             barrier(CLK_LOCAL_MEM_FENCE);
             // The next stage is there, and all warps have loaded what they need of this one, whose
-            // place is filled again: W from here on, x from the next step. Past the end that is with
-            // the last one, which nobody reads.
-            r->slot = r->slot + 1 < stages ? r->slot + 1 : 0;
+            // place is filled again. Past the end that is with the last one, which nobody reads.
+            from = min(r->step, r->steps - 1);
+            r->step++;
+            free = stage;
+            r->slot = r->slot + 1 < STAGES(parts, split) ? r->slot + 1 : 0;
             stage = r->memory + r->slot * STAGE(parts, split);
         }
         FRAGMENT_UNROLL
         for (uint n = 0; n + last < TILES; n++) {
-            const uint after = (n + 1) % TILES, copy = W_COPIES(split) / 2 * n;
+            const uint after = (n + 1) % TILES;
             const bool turns = begins && half_k == 0 && n + 1 < TILES;
             if (turns)
                 turn = turn_of(unit, s, after);
             const beside_t b = {after, n + 1 < TILES ? half_k : half_k + 1, turns ? &turn : 0};
-            if (last && n < 2)
-                fetch_w(copies, min(r->step, r->steps - 1), free, copy, copy + W_COPIES(split) / 4);
+            if (last && n == 0)
+                fetch_x(copies, from, free, parts);
             multiply(unit, s, n, half_k, 0, b, parts);
             if (last)
                 load_codes_of(unit, s, stage, n, parts, split);
-            if (last && n < 2)
-                fetch_w(copies, min(r->step, r->steps - 1), free, copy + W_COPIES(split) / 4,
-                        copy + W_COPIES(split) / 2);
+            if (last && n == 0)
+                fetch_w(copies, from, free, split);
             if (n + 1 < TILES)
                 multiply(unit, s, n, half_k, 1, b, parts);
             else
                 multiply_last(unit, s, half_k, b, stage, half_k + 1, parts);
         }
+        if (last)
+            async_commit();
 #if GROUPED
         if (begins && half_k == 0)
             turn_to_next(a, &s->groups);
 #endif
     }
-    r->step++;
 }
 
 LINEAR_INLINE void begin(const linear_t a, fragment_unit unit, work_t *s, uint block, uint group,
@@ -427,15 +420,12 @@ LINEAR_INLINE void multiply_piece(const linear_t a, fragment_unit unit, work_t *
     FRAGMENT_UNROLL
     for (uint i = 0; i < STAGES(parts, split); i++) {
         const uint from = min(first + i, ring.steps - 1);
-        local uint4 *stage = memory + i * STAGE(parts, split);
-        fetch_w(&copies, from, stage, 0, W_COPIES(split));
-        if (i + 1 == STAGES(parts, split))
-            break; // x of this one is left to the first step
-        fetch_x(&copies, from, stage, 0, X_COPIES(parts));
+        fetch_x(&copies, from, memory + i * STAGE(parts, split), parts);
+        fetch_w(&copies, from, memory + i * STAGE(parts, split), split);
         async_commit();
     }
     begin(a, unit, s, p.block + s->column * TILES, p.piece.begin, p.piece.end, parts);
-    async_wait(STAGES(parts, split) - 2);
+    async_wait(STAGES(parts, split) - 1);
     barrier(CLK_LOCAL_MEM_FENCE);
     FRAGMENT_UNROLL
     for (uint n = 0; n + 1 < TILES; n++)
@@ -457,7 +447,6 @@ LINEAR_INLINE void multiply_piece(const linear_t a, fragment_unit unit, work_t *
     FRAGMENT_UNROLL
     for (uint i = 0; i < parts; i++)
         mma_instruction(unit, s->sum[TILES - 1][i], s->w[1], s->x[i] + 2);
-    async_commit();
     async_wait(0);
 }
 

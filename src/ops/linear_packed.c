@@ -112,9 +112,10 @@ static void share_out(const llmk_launch *launch, const linear_problem *p, const 
                       const llmk_segment *segment, linear_recipe *r)
 {
     const llmk_weights *w = p->weights;
-    const uint32_t units = launch->ctx->caps.compute_units, places = PLACES * units;
+    const uint32_t units = launch->ctx->caps.compute_units;
     const uint64_t tiles = (p->x.nrows + tile->rows - 1) / tile->rows *
                            ((segment->rows + tile->columns - 1) / tile->columns);
+    const uint32_t places = tiles <= units ? units : PLACES * units;   /* few tiles: few parts */
     const uint32_t stage = w->groups > 1 ? w->group_size : tile->step; /* of K, for the kernel */
     const uint64_t stages = w->k / stage, whole = tiles / places * places;
     r->groups = (uint32_t)tiles;
