@@ -202,8 +202,7 @@ struct llmk_workspace {
     llmk_context *ctx;
     uint64_t bytes;
     cl_mem buffer;
-    cl_mem
-        counts; /* LLMK_WORKSPACE_COUNTS of 32 bits; kernels leave them as they find them, at 0 */
+    cl_mem counts; /* LLMK_WORKSPACE_COUNTS of 32 bits, 0 between kernels */
     pthread_mutex_t lock;
     cl_command_queue queue; /* of the last call; retained */
     cl_event last;

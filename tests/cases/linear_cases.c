@@ -273,6 +273,9 @@ static const case_entry entries[] = {
     {"m=300 n=72 k=136 x=bf16 w=w8 residual=f16 y=f32 layout=nv", CASE_QUICK},
     {"m=64 n=64 k=512 w=ct group=128 bits=8 zeros=i8 layout=nv", CASE_QUICK},
     {"m=90 n=300 k=256 w=w4 group=128 split=19000 layout=nv", CASE_QUICK},
+    /* So few tiles, and so deep, that work-groups share them. */
+    {"m=70 n=80 k=5128 w=w4 group=128 bias=f32 y=f32 layout=nv", CASE_QUICK},
+    {"m=130 n=72 k=5192 x=bf16 w=w8 residual=f16 y=f32 layout=nv", CASE_QUICK},
     {"n=0 k=64 w=w4 layout=nv", CASE_QUICK},
     {"m=3 n=5 k=0 w=w8 bias=f32 layout=nv", CASE_QUICK},
 
