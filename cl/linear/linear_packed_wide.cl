@@ -328,7 +328,7 @@ LINEAR_INLINE void apply_scales(const linear_t a, fragment_unit unit, work_t *s,
     for (uint n = 0; n < TILES; n++) {
 #if GROUPED
         const uint4 own = (uint4)(s->groups.scale, 0u, 0u, 0u);
-        const float2 scale = scales_of(quad_get(unit, own, n).x) / CODE_UNIT;
+        const float2 scale = unit_scales(quad_get(unit, own, n).x) / CODE_UNIT;
 #else
         const float2 scale = group_scales(a, load_group(a, block + n, 0, unit.lane / 4));
 #endif
