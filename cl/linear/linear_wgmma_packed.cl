@@ -2,10 +2,10 @@
 // image only. y^T = W x^T: the weights are the instruction's A, which it takes from registers, where
 // they become halves; x is B, in local memory. docs/matrix-units.md explains it.
 //
-// A work-group is five warpgroups. Four multiply, 64 rows of W by up to 128 of x each; one warp of the
-// fifth brings x and the packed weights, STAGE_K of K at a time, and others what groups have in
-// common. Work-groups stay and take one tile of y after the other, or parts of tiles. A kernel's number
-// is the rows of x of its tile. x has one stride, on 16-byte boundaries.
+// A work-group is five warpgroups. Four multiply, 64 rows of W by up to 128 of x each; warps of the
+// fifth bring x and the packed weights, STAGE_K of K at a time, and what groups have in common, and put
+// x into the order of the codes. Work-groups stay and take one tile of y after the other, or parts of
+// tiles. A kernel's number is the rows of x of its tile. x has one stride, on 16-byte boundaries.
 //
 //     -DX=f16 | bf16   -DW=u4_nv | s8_nv
 //     -DGROUPED=0   one scale a row of W     -DGROUPED=1   groups of a multiple of STAGE_K
@@ -105,11 +105,14 @@ LINEAR_INLINE void expect_codes(const linear_t a, const share_t share, uint bloc
     }
 }
 
-// One warp brings all: an item asks for boxes (maps: of x, of the codes), and a lane has the groups of
-// each 32nd pair of rows. They come from far away, and are asked for before a stage is free.
+// Of `boxes`, which an item asks for (maps: of x, of the codes), and `groups`, of which a lane has
+// those of each 32nd pair of rows. Groups come from far away: those of AHEAD stages are asked for before
+// the first of them is free.
+#define AHEAD(h)   (TIGHT(h) ? 1 : 2)
 #define RECORDS(h) (TILE_N(h) / 64)
 LINEAR_INLINE void bring_tiles(linear_t a, stages_t s, uint raw, const share_t share, ulong maps,
-                               local told_t *told, const uint h)
+                               local told_t *told, const uint h, const bool boxes,
+                               const bool groups)
 {
     const uint lane = (uint)get_local_id(0) % 32, last = (a.n - 1) / 16;
     if (GROUPED == 2)
@@ -121,43 +124,57 @@ LINEAR_INLINE void bring_tiles(linear_t a, stages_t s, uint raw, const share_t s
         UNROLL
         for (uint j = 0; j < RECORDS(h); j++)
             unit[j] = 0x3c003c00u; // 1
-        for (uint stage = p.begin; stage < p.end; stage++) {
-            const uint group = group_of_k(a, stage * STAGE_K);
-            const uint block = hidden(tile.column / 16 + lane / 8);
-            raw_group group_raw[4];
+        for (uint first = p.begin; first < p.end; first += AHEAD(h)) {
+            raw_group group_raw[2][4];
             UNROLL
-            for (uint j = 0; j < RECORDS(h); j++)
-                group_raw[j] = load_group_at(a, min(block + j * 4, last), group, lane % 8);
-            const uint to = s.tiles + s.slot * STAGE(h), full = s.full + s.slot * 8;
-            nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
-            if (lane == 0) {
-                if (stage == p.begin)
-                    told[number % TOLD] =
-                        (told_t){p.end - p.begin, p.tile, tile.row, tile.column};
-                nv90_barrier_expect(raw + s.slot * 8, X_BYTES(h));
-                for (uint i = 0; i < STAGE_K; i += 64)
-                    nv90_box_rows(to + i * (TILE_M(h) * 2), maps, stage * STAGE_K + i, tile.row,
-                                  raw + s.slot * 8);
-                nv90_barrier_expect(full, W_BYTES(h));
-                nv90_box_rows(to + X_BYTES(h), maps + NV90_MAP_BYTES, stage * 128,
-                              tile.column / 16, full);
+            for (uint i = 0; groups && i < AHEAD(h); i++) {
+                const uint group = group_of_k(a, (first + i) * STAGE_K);
+                const uint block = hidden(tile.column / 16 + lane / 8);
+                UNROLL
+                for (uint j = 0; j < RECORDS(h); j++)
+                    group_raw[i][j] = load_group_at(a, min(block + j * 4, last), group, lane % 8);
             }
             UNROLL
-            for (uint j = 0; j < RECORDS(h); j++)
-                nv90_put(to + COPIED(h) + lane * 16 + j * 512,
-                         record_of(a, group_raw[j], unit + j));
-            nv90_warp_sync();
-            if (lane == 0)
-                nv90_barrier_arrive(full);
-            s = next_stage(s, h);
+            for (uint i = 0; i < AHEAD(h); i++) {
+                const uint stage = first + i, to = s.tiles + s.slot * STAGE(h);
+                const uint full = s.full + s.slot * 8;
+                if (stage >= p.end)
+                    break;
+                nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
+                if (boxes && lane == 0) {
+                    if (stage == p.begin)
+                        told[number % TOLD] =
+                            (told_t){p.end - p.begin, p.tile, tile.row, tile.column};
+                    nv90_barrier_expect(raw + s.slot * 8, X_BYTES(h));
+                    for (uint part = 0; part < STAGE_K; part += 64)
+                        nv90_box_rows(to + part * (TILE_M(h) * 2), maps, stage * STAGE_K + part,
+                                      tile.row, raw + s.slot * 8);
+                    nv90_barrier_expect(full, W_BYTES(h));
+                    nv90_box_rows(to + X_BYTES(h), maps + NV90_MAP_BYTES, stage * 128,
+                                  tile.column / 16, full);
+                }
+                if (groups) {
+                    UNROLL
+                    for (uint j = 0; j < RECORDS(h); j++)
+                        nv90_put(to + COPIED(h) + lane * 16 + j * 512,
+                                 record_of(a, group_raw[i][j], unit + j));
+                    nv90_warp_sync();
+                    if (lane == 0)
+                        nv90_barrier_arrive(full);
+                }
+                s = next_stage(s, h);
+            }
         }
         number++;
     }
     nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
     if (lane == 0) {
-        told[number % TOLD].stages = 0;
-        nv90_barrier_arrive(s.full + s.slot * 8);
-        nv90_barrier_arrive(s.full + s.slot * 8);
+        if (boxes) {
+            told[number % TOLD].stages = 0;
+            nv90_barrier_arrive(s.full + s.slot * 8);
+        }
+        if (groups)
+            nv90_barrier_arrive(s.full + s.slot * 8);
     }
 }
 
@@ -187,8 +204,10 @@ static inline uint place_of_chunk(uint r, uint chunk)
     return row * NV90_ROW + ((chunk ^ row) * 16);
 }
 
-#define ORDER_WARPS 3
-#define ORDER_STEP  (16 * NV90_ROW)
+// Three warps for tiles of 128 rows, where another brings all; two for others, whose stages are short.
+#define MERGED(h)      (T(h) == 128)
+#define ORDER_WARPS(h) (MERGED(h) ? 3 : 2)
+#define ORDER_STEP     (16 * NV90_ROW)
 // The count stages of all pieces.
 LINEAR_INLINE void order_x(stages_t s, uint raw, uint count, uint warp, const uint h)
 {
@@ -200,7 +219,7 @@ LINEAR_INLINE void order_x(stages_t s, uint raw, uint count, uint warp, const ui
         const uint t0 = hidden(x + to), t1 = hidden(x + (to ^ 64));
         nv90_barrier_wait(raw + s.slot * 8, s.phase);
         _Pragma("unroll 1")
-        for (uint i = 0; i < X_BYTES(h) - warp * ORDER_STEP; i += ORDER_WARPS * ORDER_STEP) {
+        for (uint i = 0; i < X_BYTES(h) - warp * ORDER_STEP; i += ORDER_WARPS(h) * ORDER_STEP) {
             const uint next = i + 8 * NV90_ROW;
             const uint4 v0 = get_words(f0 + i), v1 = get_words(f1 + i), v2 = get_words(f0 + next),
                         v3 = get_words(f1 + next);
@@ -450,7 +469,7 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
         const uint raw = full + STAGES(h) * 16; /* barriers: x has come */                         \
         if (item < STAGES(h)) {                                                                    \
             nv90_barrier_init(raw + item * 8, 1);                                                  \
-            nv90_barrier_init(s.full + item * 8, 2 + ORDER_WARPS);                                 \
+            nv90_barrier_init(s.full + item * 8, 2 + ORDER_WARPS(h));                              \
             nv90_barrier_init(s.free + item * 8, WARPS);                                           \
         }                                                                                          \
         const uint map = (uint)(size_t)maps;                                                       \
@@ -481,9 +500,11 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
             if (warp == 0) {                                                                       \
                 const ulong published = nv90_map_of(slot, 0);                                      \
                 nv90_maps_publish(published, map);                                                 \
-                bring_tiles(a, s, raw, share, published, told, h);                                 \
+                bring_tiles(a, s, raw, share, published, told, h, true, MERGED(shape));            \
+            } else if (!MERGED(shape) && warp == 1) {                                              \
+                bring_tiles(a, s, raw, share, 0, told, h, false, true);                            \
             } else {                                                                               \
-                order_x(s, raw, share_stages(share), warp - 1, h);                                 \
+                order_x(s, raw, share_stages(share), warp - (MERGED(shape) ? 1 : 2), h);           \
             }                                                                                      \
         }                                                                                          \
         /* All boxes have arrived. */                                                              \

@@ -5,6 +5,8 @@
 #include "ops/linear_nv90.h"
 #include "ops/linear_split.h"
 
+#define MIN_ROWS 17
+
 /* What a stage of the pipeline has of K; a scale must hold for all of it. */
 static uint32_t stage_of(const llmk_weights *w)
 {
@@ -28,11 +30,10 @@ bool llmk_linear_nv90_packed_supports(llmk_context *ctx, const void *problem, ll
         return llmk_no(why, "not for weights with minimums");
     if (w->groups > 1 && w->group_size % stage_of(w) != 0)
         return llmk_no(why, "for groups of a multiple of %u, or one in a row", stage_of(w));
-    /* nv-stream takes fewer; of 8 bits nv-packed is as fast up to one of its tiles. */
-    const uint32_t least = llmk_layout_is_u4(w->layout) ? 17 : 65;
-    if (p->x.nrows < least && !p->batch_invariant && !ctx->is_trial &&
+    /* nv-stream takes fewer. */
+    if (p->x.nrows < MIN_ROWS && !p->batch_invariant && !ctx->is_trial &&
         !llmk_variant_is_forced(ctx, "linear", "nv90-packed"))
-        return llmk_no(why, "for %u rows of x and more", least);
+        return llmk_no(why, "for %d rows of x and more", MIN_ROWS);
     if (!llmk_linear_nv90_has_k(w->k, why))
         return false;
     if (p->x.nrows > INT32_MAX || (p->x.nrows / 32 + 1) * (w->n / 128 + 1) > LLMK_NV90_MAX_TILES)
@@ -63,7 +64,8 @@ typedef struct packed_plan {
     uint64_t time;
 } packed_plan;
 
-#define SPLIT_TIME 6000 /* of sums that meet */
+/* What meeting along K takes, in ns. */
+#define SPLIT_TIME(rows) (8000 + 64 * (rows))
 
 static packed_plan plan_of(const llmk_launch *launch, const linear_problem *p,
                            const packed_shape *shape, uint64_t n)
@@ -84,7 +86,7 @@ static packed_plan plan_of(const llmk_launch *launch, const linear_problem *p,
         !llmk_linear_may_split(p, tiles - whole, stages, units))
         return plan;
     const uint64_t per = llmk_linear_split_per(tiles - whole, stages, units);
-    const uint64_t time = whole / units * tile + per * stage + shape->end + SPLIT_TIME;
+    const uint64_t time = whole / units * tile + per * stage + shape->end + SPLIT_TIME(shape->rows);
     if (time < plan.time || launch->ctx->is_trial)
         plan = (packed_plan){shape, units, (uint32_t)whole, (uint32_t)per, time};
     return plan;
@@ -95,14 +97,14 @@ static packed_plan plan_of(const llmk_launch *launch, const linear_problem *p,
 static packed_plan best_plan(const llmk_launch *launch, const linear_problem *p, uint64_t n)
 {
     static const packed_shape shapes[] = {
-        {"linear_wgmma_packed_32", 32, 256, 800, 560, 4000, false},
-        {"linear_wgmma_packed_64", 64, 256, 950, 600, 4000, false},
-        {"linear_wgmma_packed_128", 128, 256, 1500, 800, 5000, false},
-        {"linear_wgmma_s8", 256, 128, 0, 760, 5000, true}};
+        {"linear_wgmma_packed_32", 32, 256, 850, 580, 5000, false},
+        {"linear_wgmma_packed_64", 64, 256, 1010, 670, 5000, false},
+        {"linear_wgmma_packed_128", 128, 256, 1600, 880, 5000, false},
+        {"linear_wgmma_s8", 256, 128, 0, 745, 5000, true}};
     static const packed_shape totals[] = {
-        {"linear_wgmma_packed_32", 32, 256, 800, 560, 4000, false},
-        {"linear_wgmma_packed_64", 64, 256, 1100, 650, 4000, false},
-        {"linear_wgmma_packed_128", 128, 128, 1100, 650, 4000, false}};
+        {"linear_wgmma_packed_32", 32, 256, 900, 600, 5000, false},
+        {"linear_wgmma_packed_64", 64, 256, 1100, 720, 5000, false},
+        {"linear_wgmma_packed_128", 128, 128, 1100, 720, 5000, false}};
     const llmk_weights *w = p->weights;
     const uint32_t grouped = groups_of(w);
     const packed_shape *all = grouped == 1 ? totals : shapes;

@@ -580,10 +580,10 @@ static bool prepare_set(case_run *run, const case_line *line, void *args_, size_
     llmk_weights_info info = LLMK_INIT(llmk_weights_info);
     if (llmk_weights_get_info(weights, &info) == LLMK_OK)
         case_count_bytes(run, info.device_bytes, 0);
-    if (!(args->flags & LLMK_LINEAR_W8A8))
-        return true;
     uint64_t bytes = 0;
     const llmk_status sized = llmk_linear_workspace_size(case_context(run), args, &bytes);
+    if (sized == LLMK_OK && bytes == 0)
+        return true;
     return case_workspace(run, sized, bytes, &args->workspace);
 }
 
