@@ -1,16 +1,20 @@
-// The linear layer on mma.sync for weights of 4 bits and many rows of x, where all of K has one
-// scale or groups are whole steps with f16 scales, x is plain rows (on 16-byte boundaries, one
-// stride apart), K whole steps and N a work-group's columns or more. As linear_packed.cl, but a
+// The linear layer on mma.sync for weights of 4 or 8 bits and many rows of x, where all of K has one
+// scale or (4 bits) groups are whole steps with f16 scales, x is plain rows (on 16-byte boundaries,
+// one stride apart), K whole steps and N a work-group's columns or more. As linear_packed.cl, but a
 // warp has 64 columns of y, so that what it reads of x serves four blocks of W. The build chooses
 //
-//     -DX=f16 | bf16   -DW=u4_nv   -DFRAGMENT_MMA, and perhaps -DFRAGMENT_EMULATED
-//     -DGROUPED=0 | 1   one scale a row of W, or one a group
+//     -DX=f16 | bf16   -DW=u4_nv | s8_nv   -DFRAGMENT_MMA, and perhaps -DFRAGMENT_EMULATED
+//     -DGROUPED=0 | 1   one scale a row of W, or one a group (of 4 bits)
 //
-// linear_packed_wide_64: 64 rows of y by 256 columns. linear_packed_wide_32: 32 by 128, where two
-// warps share the columns and each takes half of every step along K.
+// Codes of 4 bits: linear_packed_wide_64, 64 rows of y by 256 columns, and linear_packed_wide_32, 32
+// by 128, where two warps share the columns and each takes half of every step along K. Of 8 bits:
+// linear_packed_wide_128, 128 by 128, where two warps share the columns and each takes half of the
+// rows.
 //
-// There are registers for one set of sums. With groups these count in units of the scale of their
-// group: where the next one begins, they are multiplied by the quotient of the scales.
+// A warp has registers for one set of sums, and little else. With groups the sums count in units of
+// the scale of their group: where the next one begins, they are multiplied by the quotient of the
+// scales. While a block of W is multiplied, the next one's codes become halves, and its sums change
+// their unit: there must always be something to do beside the products, as few warps find room.
 #define FRAGMENT_TYPE X
 #ifndef FRAGMENT_EMULATED
 #include "common/nv.clh"
@@ -18,24 +22,32 @@
 #include "common/async_copy.clh"
 #include "linear/linear_finish.clh"
 #include "linear/linear_groups.clh"
+#include "linear/linear_packed_turn.clh"
+#ifdef FRAGMENT_EMULATED
+#include "linear/linear_pieces.clh"
+#else
+#include "linear/linear_split.clh"
+#endif
 
 #define WARPS     4
 #define ITEMS     (WARPS * FRAGMENT_WAVE)
-#define TILES     4 // blocks of 16 rows of W, of a warp
-#define STEP_K    64
-#define MAX_PARTS 8 // of eight rows of x
+#define TILES     4                   // blocks of 16 rows of W, of a warp
+#define STEP_K    (W_IS_U4 ? 64 : 32) // a chunk of each block for each lane
+#define TALL      (W_IS_U4 ? 1 : 2)   // warps that share columns, for different rows
+#define MAX_PARTS 8                   // of eight rows of x, of a warp
 
-// What follows depends on the shape: `parts`, and `split`, the warps that share columns.
-#define COLUMNS(split)  (WARPS / (split)*TILES * 16)
-#define TILE_M(parts)   ((parts)*8)
-#define HALVES(split)   (2 / (split)) // of a step, that a warp multiplies
-#define X_CHUNKS        (STEP_K / 8)  // of 16 bytes, of a row
-#define W_CHUNKS        32            // of a block of 16 rows
-#define X_TILE(parts)   (TILE_M(parts) * X_CHUNKS)
-#define W_TILE(split)   (COLUMNS(split) / 16 * W_CHUNKS)
-#define X_COPIES(parts) (X_TILE(parts) / ITEMS)
-#define W_COPIES(split) (W_TILE(split) / ITEMS)
-#define MAX_X_COPIES    X_COPIES(MAX_PARTS)
+// What follows depends on the shape: `parts`, and `split`, the warps that share columns and rows.
+#define WARP_COLUMNS(split) (WARPS / (split) / TALL)
+#define COLUMNS(split)      (WARP_COLUMNS(split) * TILES * 16)
+#define TILE_M(parts)       (TALL * (parts)*8)
+#define HALVES(split)       (STEP_K / 32 / (split)) // of 32 along K, that a warp multiplies in a step
+#define X_CHUNKS            (STEP_K / 8)            // of 16 bytes, of a row
+#define W_CHUNKS            32                      // of a block of 16 rows
+#define X_TILE(parts)       (TILE_M(parts) * X_CHUNKS)
+#define W_TILE(split)       (COLUMNS(split) / 16 * W_CHUNKS)
+#define X_COPIES(parts)     (X_TILE(parts) / ITEMS)
+#define W_COPIES(split)     (W_TILE(split) / ITEMS)
+#define MAX_X_COPIES        X_COPIES(MAX_PARTS)
 
 // A stage of local memory: x, then W, its tiles one after the other.
 #define STAGE(parts, split)  (X_TILE(parts) + W_TILE(split))
@@ -46,10 +58,10 @@
 #define PASS_TILES 2
 #define SUM_PITCH  (PASS_TILES * 16 + 4)
 
-// The four lanes of a quad read half a row, those of two quads different halves of the banks.
+// The four lanes of a quad read half of 128 bytes, those of two quads different halves of the banks.
 static inline uint x_index(uint row, uint chunk)
 {
-    return row * X_CHUNKS + (chunk ^ row % 2 * 4);
+    return row * X_CHUNKS + (X_CHUNKS == 8 ? chunk ^ row % 2 * 4 : chunk);
 }
 
 // ---- Copies
@@ -57,136 +69,54 @@ static inline uint x_index(uint row, uint chunk)
 typedef struct {
     global const uint4 *x, *w; // this item's first chunks
     uint x_at[MAX_X_COPIES];   // chunks from there, of rows that exist
-    uint w_step, to;
+    uint x_to, w_to, w_step;
 } copies_t;
 
-LINEAR_INLINE copies_t copies_of(const linear_t a, ulong row, uint block, const uint parts)
+LINEAR_INLINE copies_t copies_of(const linear_t a, ulong row, uint block, const uint parts,
+                                 const uint split)
 {
     copies_t c;
-    const uint item = (uint)get_local_id(0);
+    const uint item = forgotten((uint)get_local_id(0));
     const uint last = (uint)min(a.m - 1 - row, (ulong)TILE_M(parts));
     c.x = (global const uint4 *)((global const ushort *)a.x + a.x_rows.offset + row * a.x_rows.s0) +
           item % X_CHUNKS;
     FRAGMENT_UNROLL
     for (uint i = 0; i < X_COPIES(parts); i++)
         c.x_at[i] = min((item + i * ITEMS) / X_CHUNKS, last) * (uint)(a.x_rows.s0 / 8);
+    c.x_to = x_index(item / X_CHUNKS, item % X_CHUNKS); // of rows a multiple of 2 apart
     c.w = (global const uint4 *)(a.data + (block + item / W_CHUNKS) * a.pitch) + item % W_CHUNKS;
+    c.w_to = X_TILE(parts) + item;
     c.w_step = ITEMS / W_CHUNKS * (uint)(a.pitch / 16);
-    c.to = x_index(item / X_CHUNKS, item % X_CHUNKS); // of rows a multiple of 2 apart
     return c;
 }
 
-LINEAR_INLINE void fetch(const copies_t *c, uint step, local uint4 *stage, const uint parts,
-                         const uint split)
+LINEAR_INLINE void fetch_x(const copies_t *c, uint step, local uint4 *stage, const uint parts)
 {
     uint4 held;
     FRAGMENT_UNROLL
     for (uint i = 0; i < X_COPIES(parts); i++)
-        async_copy(stage + c->to + i * ITEMS, c->x + (c->x_at[i] + step * X_CHUNKS), &held);
+        async_copy(stage + c->x_to + i * ITEMS, c->x + (c->x_at[i] + step * X_CHUNKS), &held);
+}
+
+LINEAR_INLINE void fetch_w(const copies_t *c, uint step, local uint4 *stage, const uint split)
+{
+    uint4 held;
     FRAGMENT_UNROLL
     for (uint i = 0; i < W_COPIES(split); i++)
-        async_copy(stage + X_TILE(parts) + get_local_id(0) + i * ITEMS,
-                   c->w + (i * c->w_step + step * W_CHUNKS), &held);
+        async_copy(stage + c->w_to + i * ITEMS, c->w + (i * c->w_step + step * W_CHUNKS), &held);
 }
-
-// ---- Scales
-
-#if GROUPED
-
-// Lane 8n + g has the scales of rows g and g + 8 of block n, side by side as halves, and asks for
-// those of the next group.
-typedef struct {
-    uint scale, next_scale, next_zero;
-    uint entry; // in the tables, of group 0
-    uint4 turn; // quotients of the scales of the group before and this one; zeros
-} groups_t;
-
-// What is subtracted from codes, with a power of two that makes its sign and exponent hold the bits
-// of the factor that codes are multiplied by: both are 0 where the scale is. Sums are so many times
-// as large.
-#if FRAGMENT_IS_F16 // 32 (1024 + code), 2 (1024 + 16 code)
-#define ZERO_UPPER   0xf800u
-#define FACTOR_UPPER 0x5000u
-#define ZERO_LOWER   0xe800u
-#define FACTOR_LOWER 0x4000u
-#define ZERO_SHIFT   4
-#define UNIT         0x1p-5f
-#else // 2 (128 + code)
-#define ZERO_UPPER   0xc380u
-#define FACTOR_UPPER 0x4000u
-#define ZERO_LOWER   ZERO_UPPER
-#define FACTOR_LOWER FACTOR_UPPER
-#define ZERO_SHIFT   0
-#define UNIT         0.5f
-#endif
-
-LINEAR_INLINE void ask_for_group(const linear_t a, groups_t *g, uint group)
-{
-    const uint i = g->entry + min(group, a.groups - 1) * 8;
-    g->next_scale = ((global const uint *)a.scales)[i];
-    g->next_zero = a.zeros ? a.zeros[i] : (uint)a.zero * 0x11u;
-}
-
-LINEAR_INLINE float2 scales_of(uint scale)
-{
-    return (float2)(f16_bits_to_float((ushort)scale), f16_bits_to_float((ushort)(scale >> 16)));
-}
-
-// a / b to within one unit of its last place.
-LINEAR_INLINE float quotient(float a, float b)
-{
-#ifdef FRAGMENT_EMULATED
-    return a / b;
-#else
-    const float r = nv_reciprocal(b), q = a * r;
-    return fma(fma(-q, b, a), r, q);
-#endif
-}
-
-// Sums keep their unit where the next scale is 0.
-LINEAR_INLINE void turn_to_next(groups_t *g)
-{
-    const uint scale = g->next_scale;
-    const bool upper = (scale & 0x7fffu) != 0, lower = (scale & 0x7fff0000u) != 0;
-    const float2 now = scales_of(g->scale);
-    g->scale = (upper ? scale & 0xffffu : g->scale & 0xffffu) |
-               (lower ? scale & 0xffff0000u : g->scale & 0xffff0000u);
-    const float2 next = scales_of(g->scale);
-    g->turn.x = as_uint(quotient(now.x, next.x));
-    g->turn.y = as_uint(quotient(now.y, next.y));
-    g->turn.z = (upper ? ZERO_UPPER + (g->next_zero & 15) : 0) |
-                (lower ? ZERO_LOWER + (g->next_zero >> 4 << ZERO_SHIFT) : 0) << 16;
-}
-
-// zero, factor: of the upper and of the lower row.
-LINEAR_INLINE void operands(uint w, uint zero, uint factor, uint *v)
-{
-    const uint zu = bytes_select(zero, 0u, 0x1010), zl = bytes_select(zero, 0u, 0x3232);
-    const uint fu = bytes_select(factor, 0u, 0x1010), fl = bytes_select(factor, 0u, 0x3232);
-#if FRAGMENT_IS_F16
-    for (uint i = 0; i < 2; i++) {
-        const uint c = w >> i * 8;
-        v[2 * i] = halves_fma(bits_onto(c, 0x000f000fu, 0x64006400u), fu, zu);
-        v[2 * i + 1] = halves_fma(bits_onto(c, 0x00f000f0u, 0x64006400u), fl, zl);
-    }
-#else
-    for (uint i = 0; i < 4; i++)
-        v[i] = halves_fma(bits_onto(w >> i * 4, 0x000f000fu, 0x43004300u), i % 2 ? fl : fu,
-                          i % 2 ? zl : zu);
-#endif
-}
-
-#endif
 
 // ---- A warp's products
 
 typedef struct {
     float sum[TILES][MAX_PARTS][4];
-    uint x[MAX_PARTS][4]; // of 32 weights along K
-    uint codes[TILES][4]; // of a step
-    uint column, part;    // this warp's place among the columns, and along K
+    uint x[MAX_PARTS][4];   // of 32 weights along K
+    uint codes[TILES][4];   // of a step
+    uint w[2][4];           // an operand of a block, and the next one
+    uint column, row, part; // this warp's place among the columns, its first row; place along K
+    uint x_at, codes_at;    // in a stage, this lane's first chunks
 #if GROUPED
-    uint zero[TILES], factor[TILES];
+    uint zero[TILES], mask[TILES];
     groups_t groups;
 #else
     halves_zeros zero[TILES];
@@ -196,19 +126,19 @@ typedef struct {
 LINEAR_INLINE void load_x(fragment_unit unit, work_t *s, local const uint4 *stage, uint half_k,
                           uint p)
 {
-    const uint4 v = load_local(stage + x_index(p * 8 + unit.lane / 4, half_k * 4 + unit.lane % 4));
+    const uint at = half_k && X_CHUNKS == 8 ? s->x_at ^ 4 : s->x_at;
+    const uint4 v = load_local(stage + at + p * 8 * X_CHUNKS);
     s->x[p][0] = v.x;
     s->x[p][1] = v.y;
     s->x[p][2] = v.z;
     s->x[p][3] = v.w;
 }
 
-// Block n's; where warps share columns, of the half that is this one's.
+// Block n's; where warps share columns and rows, of the half that is this one's.
 LINEAR_INLINE void load_codes_of(fragment_unit unit, work_t *s, local const uint4 *stage, uint n,
                                  const uint parts, const uint split)
 {
-    local const uint4 *from =
-        stage + X_TILE(parts) + (s->column * TILES + n) * W_CHUNKS + unit.lane;
+    local const uint4 *from = stage + s->codes_at + n * W_CHUNKS;
     if (split == 2) {
         const uint2 v = load_local2((local const uint2 *)from + s->part);
         s->codes[n][0] = v.x;
@@ -222,44 +152,40 @@ LINEAR_INLINE void load_codes_of(fragment_unit unit, work_t *s, local const uint
     }
 }
 
-// Operand j of the 32 weights along K of block n.
-LINEAR_INLINE void make(const work_t *s, uint n, uint half_k, uint j, uint *w)
+// Registers 2i and 2i + 1 of operand j of block n.
+LINEAR_INLINE void make_half(work_t *s, uint n, uint half_k, uint j, uint i)
 {
+    uint *v = s->w[j] + 2 * i;
 #if GROUPED
-    operands(s->codes[n][half_k * 2 + j], s->zero[n], s->factor[n], w);
+    turned_operand(s->codes[n][half_k * 2 + j], s->mask[n], s->zero[n], i, v);
 #else
-    u4_operands(s->codes[n][half_k * 2 + j], s->zero[n], w);
-#endif
-}
-
-LINEAR_INLINE void multiply(fragment_unit unit, work_t *s, uint n, uint j, const uint *w,
-                            uint first, uint count)
-{
-    FRAGMENT_UNROLL
-    for (uint p = first; p < first + count; p++)
-        mma_instruction(unit, s->sum[n][p], w, s->x[p] + 2 * j);
-}
-
-// A group begins, and the one after it is asked for.
-LINEAR_INLINE void begin_group(const linear_t a, fragment_unit unit, work_t *s, uint next,
-                               const uint parts)
-{
-#if GROUPED
-    turn_to_next(&s->groups);
-    ask_for_group(a, &s->groups, next);
-    FRAGMENT_UNROLL
-    for (uint n = 0; n < TILES; n++) {
-        const uint4 t = lane_get(unit, s->groups.turn, n * 8 + unit.lane / 4);
-        s->zero[n] = t.z;
-        s->factor[n] = t.z & (FACTOR_UPPER | FACTOR_LOWER << 16);
-        FRAGMENT_UNROLL
-        for (uint p = 0; p < parts; p++) {
-            FRAGMENT_UNROLL
-            for (uint e = 0; e < 4; e++)
-                s->sum[n][p][e] *= as_float(e < 2 ? t.x : t.y);
-        }
+    if (W_IS_U4) {
+        u4_half_operand(s->codes[n][half_k * 2 + j], s->zero[n], i, v);
+    } else {
+        v[0] = s8_halves(s->codes[n][j], i, s->zero[n].upper);
+        v[1] = s8_halves(s->codes[n][2 + j], i, s->zero[n].lower);
     }
 #endif
+}
+
+// Where a group begins: the quotients for block n's sums.
+LINEAR_INLINE float2 turn_of(fragment_unit unit, work_t *s, uint n)
+{
+#if GROUPED
+    const uint4 t = quad_get(unit, s->groups.turn, n);
+    s->zero[n] = t.z;
+    s->mask[n] = t.w;
+    return as_float2(t.xy);
+#else
+    return 1.0f;
+#endif
+}
+
+// A pair of block n's sums, of 2 `parts`.
+LINEAR_INLINE void turn_pair(work_t *s, uint n, uint pair, float2 turn)
+{
+    s->sum[n][pair / 2][pair % 2 * 2] *= pair % 2 ? turn.y : turn.x;
+    s->sum[n][pair / 2][pair % 2 * 2 + 1] *= pair % 2 ? turn.y : turn.x;
 }
 
 // Where the stages are, and which step is to be asked for next.
@@ -268,61 +194,114 @@ typedef struct {
     uint slot, step, steps;
 } ring_t;
 
-LINEAR_INLINE void multiply_step(fragment_unit unit, work_t *s, const copies_t *copies, ring_t *r,
-                                 const uint parts, const uint split)
+// What a block's products are given to do beside them: the block after it, its half of the step, and
+// where a group begins the quotients of its scales, else NULL.
+typedef struct {
+    uint after, half_after;
+    const float2 *turn;
+} beside_t;
+
+// The products of block n and operand j; half_k is theirs.
+LINEAR_INLINE void multiply(fragment_unit unit, work_t *s, uint n, uint half_k, uint j,
+                            const beside_t b, const uint parts)
 {
     FRAGMENT_UNROLL
-    for (uint half_k = 0; half_k < HALVES(split); half_k++) {
-        const bool last = half_k + 1 == HALVES(split);
-        const uint next = split == 2 ? s->part : last ? 0 : 1; // half of what comes next
-        if (last) {
-            async_wait(STAGES(parts, split) - 2);
-            barrier(CLK_LOCAL_MEM_FENCE);
-            // The next stage is there, and all warps have loaded what they need of this one.
-            if (r->step < r->steps)
-                fetch(copies, r->step, r->memory + r->slot * STAGE(parts, split), parts, split);
-            async_commit();
-            r->step++;
-            r->slot = r->slot + 1 < STAGES(parts, split) ? r->slot + 1 : 0;
-        }
-        local const uint4 *stage = r->memory + r->slot * STAGE(parts, split);
-        // What comes next takes the place of codes as halves are made of them, and of x as the last
-        // block is multiplied. Past the end what is loaded here is not used.
-        FRAGMENT_UNROLL
-        for (uint n = 0; n < TILES; n++) {
-            uint w[2][4];
-            make(s, n, half_k, 0, w[0]);
-            make(s, n, half_k, 1, w[1]);
-            if (last)
-                load_codes_of(unit, s, stage, n, parts, split);
-            if (n + 1 < TILES) {
-                multiply(unit, s, n, 0, w[0], 0, parts);
-                multiply(unit, s, n, 1, w[1], 0, parts);
-                continue;
-            }
-            FRAGMENT_UNROLL
-            for (uint first = 0; first < parts; first += parts / 2) {
-                multiply(unit, s, n, 0, w[0], first, parts / 2);
-                multiply(unit, s, n, 1, w[1], first, parts / 2);
-                FRAGMENT_UNROLL
-                for (uint p = first; p < first + parts / 2; p++)
-                    load_x(unit, s, stage, next, p);
-            }
-        }
+    for (uint p = 0; p < parts; p++) {
+        mma_instruction(unit, s->sum[n][p], s->w[j], s->x[p] + 2 * j);
+        if (b.turn)
+            turn_pair(s, b.after, j * parts + p, *b.turn);
+        if (p % (parts / 2) == 0 && j == 0)
+            make_half(s, n, half_k, 1, p / (parts / 2));
+        else if (p % (parts / 2) == 0)
+            make_half(s, b.after, b.half_after, 0, p / (parts / 2));
     }
 }
 
-LINEAR_INLINE void begin(const linear_t a, fragment_unit unit, work_t *s, uint block,
-                         const uint parts)
+// Those of the last block and operand 1, after which x is that of `half_x` of a stage.
+LINEAR_INLINE void multiply_last(fragment_unit unit, work_t *s, uint half_k, const beside_t b,
+                                 local const uint4 *stage, uint half_x, const uint parts)
+{
+    FRAGMENT_UNROLL
+    for (uint p = 0; p < parts; p++) {
+        mma_instruction(unit, s->sum[TILES - 1][p], s->w[1], s->x[p] + 2);
+        load_x(unit, s, stage, half_x, p);
+        if (b.turn)
+            turn_pair(s, b.after, parts + p, *b.turn);
+        if (p % (parts / 2) == 0)
+            make_half(s, b.after, b.half_after, 0, p / (parts / 2));
+    }
+}
+
+// From the last block of the step before on. begins: whether a group does. What comes next takes the
+// place of codes and x as soon as nobody needs them.
+LINEAR_INLINE void multiply_step(const linear_t a, fragment_unit unit, work_t *s,
+                                 const copies_t *copies, ring_t *r, const bool begins,
+                                 const uint parts, const uint split)
+{
+    local uint4 *stage = r->memory + r->slot * STAGE(parts, split), *free = stage;
+    uint from = 0;
+    float2 turn = begins ? turn_of(unit, s, 0) : (float2)(1.0f, 1.0f);
+    const beside_t first = {0, 0, begins ? &turn : 0};
+    multiply(unit, s, TILES - 1, HALVES(split) - 1, 0, first, parts);
+    load_codes_of(unit, s, stage, TILES - 1, parts, split);
+    multiply_last(unit, s, HALVES(split) - 1, first, stage, split == 2 ? s->part : 0, parts);
+    FRAGMENT_UNROLL
+    for (uint half_k = 0; half_k < HALVES(split); half_k++) {
+        const bool last = half_k + 1 == HALVES(split);
+        if (last) {
+            async_wait(STAGES(parts, split) - 2);
+            barrier(CLK_LOCAL_MEM_FENCE);
+            // The next stage is there, and all warps have loaded what they need of this one, whose
+            // place is filled again. Past the end that is with the last one, which nobody reads.
+            from = min(r->step, r->steps - 1);
+            r->step++;
+            free = stage;
+            r->slot = r->slot + 1 < STAGES(parts, split) ? r->slot + 1 : 0;
+            stage = r->memory + r->slot * STAGE(parts, split);
+        }
+        FRAGMENT_UNROLL
+        for (uint n = 0; n + last < TILES; n++) {
+            const uint after = (n + 1) % TILES;
+            const bool turns = begins && half_k == 0 && n + 1 < TILES;
+            if (turns)
+                turn = turn_of(unit, s, after);
+            const beside_t b = {after, n + 1 < TILES ? half_k : half_k + 1, turns ? &turn : 0};
+            if (last && n == 0)
+                fetch_x(copies, from, free, parts);
+            multiply(unit, s, n, half_k, 0, b, parts);
+            if (last)
+                load_codes_of(unit, s, stage, n, parts, split);
+            if (last && n == 0)
+                fetch_w(copies, from, free, split);
+            if (n + 1 < TILES)
+                multiply(unit, s, n, half_k, 1, b, parts);
+            else
+                multiply_last(unit, s, half_k, b, stage, half_k + 1, parts);
+        }
+        if (last)
+            async_commit();
+#if GROUPED
+        if (begins && half_k == 0)
+            turn_to_next(a, &s->groups);
+#endif
+    }
+}
+
+LINEAR_INLINE void begin(const linear_t a, fragment_unit unit, work_t *s, uint block, uint group,
+                         uint groups, const uint parts)
 {
 #if GROUPED
-    s->groups.entry = (block + unit.lane / 8) * a.groups * 8 + unit.lane % 8;
+    s->groups.entry = ((block + unit.lane % 4) * a.groups + group) * 8 + unit.lane / 4;
+    s->groups.more = groups - group - 1;
     s->groups.scale = 0x3c003c00u; // of no products: any other than 0
-    ask_for_group(a, &s->groups, 0);
+    ask_for_group(a, &s->groups);
+    turn_to_next(a, &s->groups);
 #endif
     FRAGMENT_UNROLL
     for (uint n = 0; n < TILES; n++) {
-#if !GROUPED
+#if GROUPED
+        s->zero[n] = s->mask[n] = 0;
+#else
         s->zero[n] = group_zeros(a, load_group(a, block + n, 0, unit.lane / 4));
 #endif
         FRAGMENT_UNROLL
@@ -331,6 +310,14 @@ LINEAR_INLINE void begin(const linear_t a, fragment_unit unit, work_t *s, uint b
             for (uint e = 0; e < 4; e++)
                 s->sum[n][p][e] = 0.0f;
         }
+    }
+    // The first step begins with a block of the one before it.
+    FRAGMENT_UNROLL
+    for (uint i = 0; i < 4; i++) {
+        s->w[0][i] = s->codes[TILES - 1][i] = 0;
+        FRAGMENT_UNROLL
+        for (uint p = 0; p < parts; p++)
+            s->x[p][i] = 0;
     }
 }
 
@@ -341,7 +328,7 @@ LINEAR_INLINE void apply_scales(const linear_t a, fragment_unit unit, work_t *s,
     for (uint n = 0; n < TILES; n++) {
 #if GROUPED
         const uint4 own = (uint4)(s->groups.scale, 0u, 0u, 0u);
-        const float2 scale = scales_of(lane_get(unit, own, n * 8 + unit.lane / 4).x) * UNIT;
+        const float2 scale = unit_scales(quad_get(unit, own, n).x) / CODE_UNIT;
 #else
         const float2 scale = group_scales(a, load_group(a, block + n, 0, unit.lane / 4));
 #endif
@@ -354,13 +341,17 @@ LINEAR_INLINE void apply_scales(const linear_t a, fragment_unit unit, work_t *s,
     }
 }
 
-// Sums of blocks 2 pass and 2 pass + 1 as rows, those of the other half of K first.
+// Sums of blocks 2 pass and 2 pass + 1 as rows, those of the other half of K first. Where warps do not
+// share columns and rows, each does that by itself.
 LINEAR_INLINE void put_sums(fragment_unit unit, const work_t *s, local float *sums, uint pass,
                             const uint parts, const uint split)
 {
     FRAGMENT_UNROLL
     for (uint from = 0; from < split; from++) {
-        barrier(CLK_LOCAL_MEM_FENCE);
+        if (split == 2)
+            barrier(CLK_LOCAL_MEM_FENCE);
+        else
+            warp_barrier();
         FRAGMENT_UNROLL
         for (uint n = 0; n < TILES; n++) {
             if (n / PASS_TILES != pass || (split == 2 && s->part == from))
@@ -376,77 +367,204 @@ LINEAR_INLINE void put_sums(fragment_unit unit, const work_t *s, local float *su
             }
         }
     }
-    barrier(CLK_LOCAL_MEM_FENCE);
+    if (split == 2)
+        barrier(CLK_LOCAL_MEM_FENCE);
+    else
+        warp_barrier();
 }
 
-LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *memory, ulong m_first,
-                          const uint parts, const uint split)
-{
-    const ulong2 tile = tile_of();
-    const ulong row = m_first + tile.y * TILE_M(parts);
-    // The last tile ends with W, and begins within the one before it.
-    const uint first_column = (uint)tile.x * COLUMNS(split);
-    const uint first_block = min(first_column / 16, (a.n + 15) / 16 - COLUMNS(split) / 16);
-    work_t s;
-    s.column = unit.wave % (WARPS / split);
-    s.part = unit.wave / (WARPS / split);
-    const uint block = first_block + s.column * TILES;
+// ---- Tiles, and parts of them
 
-    const copies_t copies = copies_of(a, row, first_block, parts);
-    ring_t ring = {memory, 0, STAGES(parts, split), a.k / STEP_K};
+// Where sums of tiles that work-groups share meet: SPLIT_PARAMETERS.
+typedef struct {
+    global float *sums;
+    global uint *counts;
+} meet_t;
+
+// A work-group's n-th piece. Worked out anew after the products, which leave no registers.
+typedef struct {
+    piece_t piece;
+    ulong row;
+    uint column, block; // the first of the tile; the last tile ends with W, and its blocks begin
+                        // within the one before it
+} place_t;
+
+LINEAR_INLINE place_t place_of(const linear_t a, const share_t share, uint n, const uint parts,
+                               const uint split)
+{
+    place_t p;
+    p.piece = piece_first(share);
+    for (; n > 0; n--)
+        p.piece = piece_next(share, p.piece);
+    const uint columns = (a.n + COLUMNS(split) - 1) / COLUMNS(split);
+    const ulong2 tile = tile_at(p.piece.tile, columns, share.tiles / columns);
+    p.row = tile.y * TILE_M(parts);
+    p.column = (uint)tile.x * COLUMNS(split);
+    p.block = min(p.column / 16, (a.n + 15) / 16 - COLUMNS(split) / 16);
+    return p;
+}
+
+// Steps of a stage: those of a group.
+LINEAR_INLINE uint stage_steps(const linear_t a)
+{
+    return GROUPED ? a.group_size / STEP_K : 1;
+}
+
+LINEAR_INLINE void multiply_piece(const linear_t a, fragment_unit unit, work_t *s,
+                                  local uint4 *memory, const place_t p, const uint parts,
+                                  const uint split)
+{
+    const copies_t copies = copies_of(a, p.row, p.block, parts, split);
+    const uint period = stage_steps(a), first = p.piece.begin * period;
+    ring_t ring = {memory, 0, first + STAGES(parts, split), p.piece.end * period};
     FRAGMENT_UNROLL
     for (uint i = 0; i < STAGES(parts, split); i++) {
-        if (i < ring.steps)
-            fetch(&copies, i, memory + i * STAGE(parts, split), parts, split);
+        const uint from = min(first + i, ring.steps - 1);
+        fetch_x(&copies, from, memory + i * STAGE(parts, split), parts);
+        fetch_w(&copies, from, memory + i * STAGE(parts, split), split);
         async_commit();
     }
-    begin(a, unit, &s, block, parts);
+    begin(a, unit, s, p.block + s->column * TILES, p.piece.begin, p.piece.end, parts);
     async_wait(STAGES(parts, split) - 1);
     barrier(CLK_LOCAL_MEM_FENCE);
     FRAGMENT_UNROLL
-    for (uint n = 0; n < TILES; n++)
-        load_codes_of(unit, &s, memory, n, parts, split);
-    FRAGMENT_UNROLL
-    for (uint p = 0; p < parts; p++)
-        load_x(unit, &s, memory, s.part, p);
+    for (uint n = 0; n + 1 < TILES; n++)
+        load_codes_of(unit, s, memory, n, parts, split);
 
-    uint group = 0, left = 0; // the next group; steps of this one
-    _Pragma("unroll 1")
-    for (uint step = 0; step < ring.steps; step++) {
+    uint left = 0; // steps of this group
+    _Pragma("unroll 1") while (ring.step - STAGES(parts, split) < ring.steps)
+    {
         if (GROUPED && left == 0) {
-            begin_group(a, unit, &s, ++group, parts);
-            left = a.group_size / STEP_K;
+            left = period;
+            multiply_step(a, unit, s, &copies, &ring, true, parts, split);
+        } else {
+            multiply_step(a, unit, s, &copies, &ring, false, parts, split);
         }
         left--;
-        multiply_step(unit, &s, &copies, &ring, parts, split);
     }
-
+    const beside_t none = {0, 0, 0};
+    multiply(unit, s, TILES - 1, HALVES(split) - 1, 0, none, parts);
+    FRAGMENT_UNROLL
+    for (uint i = 0; i < parts; i++)
+        mma_instruction(unit, s->sum[TILES - 1][i], s->w[1], s->x[i] + 2);
     async_wait(0);
-    apply_scales(a, unit, &s, block, parts);
-    local float *sums = (local float *)memory + s.column * (TILE_M(parts) * SUM_PITCH);
-    _Pragma("unroll 1")
-    for (uint pass = 0; pass < TILES / PASS_TILES; pass++) {
-        put_sums(unit, &s, sums, pass, parts, split);
-        _Pragma("unroll 1")
-        for (uint i = unit.lane + s.part * FRAGMENT_WAVE;
-             i < TILE_M(parts) * PASS_TILES * 2; i += FRAGMENT_WAVE * split) {
-            const uint r = i / (PASS_TILES * 2), c = i % (PASS_TILES * 2) * 8;
-            const uint column = (block + pass * PASS_TILES) * 16 + c;
-            if (row + r < a.m && column >= first_column && column < a.n)
-                finish8(a, row + r, column, sums + r * SUM_PITCH + c);
+}
+
+// Rows of y from one on, and columns of them. plain: there is nothing to add, y has the type of x, and
+// all those columns can be stored as vectors.
+typedef struct {
+    global ushort *y;
+    ulong pitch;
+    bool plain;
+} rows8_t;
+
+LINEAR_INLINE rows8_t rows8_of(const linear_t a, ulong row, uint column, uint columns)
+{
+    const rows_t r = a.y_rows;
+    const uint one = forgotten(1); // so that none of this is worked out before the products
+    rows8_t t;
+    t.pitch = r.s0;
+    t.y = (global ushort *)a.y + r.offset + row * r.s0 + a.first + column;
+    t.plain = (size_t)a.bias < one && (size_t)a.residual < one && a.y_type * one == a.x_type &&
+              r.n1 <= one && r.n2 <= one && (r.s0 & 7) < one && r.inner == one &&
+              (size_t)t.y % 16 == 0 && column + columns <= a.n;
+    return t;
+}
+
+// finish8() where they are plain.
+LINEAR_INLINE void store_row8(const rows8_t t, uint row, uint column, local const float *sums)
+{
+    const float8 sum = (float8)(((local const float4 *)sums)[0], ((local const float4 *)sums)[1]);
+    store8(X)(t.y, row * t.pitch + column, sum);
+}
+
+LINEAR_INLINE void store_tile(const linear_t a, fragment_unit unit, work_t *s, local uint4 *memory,
+                              const place_t p, const uint parts, const uint split)
+{
+    const uint place = unit.wave % (WARPS / split);
+    local float *sums = (local float *)memory + place * (parts * 8 * SUM_PITCH);
+    const ulong row = p.row + s->row;
+    _Pragma("unroll 1") for (uint pass = 0; pass < TILES / PASS_TILES; pass++)
+    {
+        put_sums(unit, s, sums, pass, parts, split);
+        const uint first = (p.block + s->column * TILES + pass * PASS_TILES) * 16;
+        const rows8_t to = rows8_of(a, row, first, PASS_TILES * 16);
+        if (split == 1 && to.plain && first >= p.column) {
+            FRAGMENT_UNROLL
+            for (uint i = 0; i < parts * PASS_TILES / 2; i++) {
+                const uint at = unit.lane + i * FRAGMENT_WAVE;
+                const uint r = at / (PASS_TILES * 2), c = at % (PASS_TILES * 2) * 8;
+                if (row + r < a.m)
+                    store_row8(to, r, c, sums + r * SUM_PITCH + c);
+            }
+            continue;
         }
+        _Pragma("unroll 1") for (uint i = unit.lane + s->part * FRAGMENT_WAVE;
+                                 i < parts * 8 * PASS_TILES * 2; i += FRAGMENT_WAVE * split)
+        {
+            const uint r = i / (PASS_TILES * 2), c = i % (PASS_TILES * 2) * 8;
+            if (row + r < a.m && first + c >= p.column && first + c < a.n)
+                finish8(a, row + r, first + c, sums + r * SUM_PITCH + c);
+        }
+    }
+}
+
+LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *memory,
+                          const meet_t meet, const uint whole, const uint per, const uint parts,
+                          const uint split)
+{
+    const uint tiles = (uint)((a.m + TILE_M(parts) - 1) / TILE_M(parts)) *
+                       ((a.n + COLUMNS(split) - 1) / COLUMNS(split));
+    const share_t share = {(uint)get_group_id(0),
+                           (uint)get_num_groups(0),
+                           tiles,
+                           a.k / STEP_K / stage_steps(a),
+                           whole,
+                           per};
+    work_t s;
+    s.column = unit.wave % WARP_COLUMNS(split);
+    s.part = split == 2 ? unit.wave / WARP_COLUMNS(split) : 0;
+    s.row = TALL == 2 ? unit.wave / WARP_COLUMNS(split) * parts * 8 : 0;
+    s.x_at = x_index(s.row + unit.lane / 4, unit.lane % 4);
+    s.codes_at = X_TILE(parts) + s.column * TILES * W_CHUNKS + unit.lane;
+    _Pragma("unroll 1") for (uint n = 0;; n++)
+    {
+        const place_t p = place_of(a, share, n, parts, split);
+        if (!piece_is_there(share, p.piece))
+            break;
+        multiply_piece(a, unit, &s, memory, p, parts, split);
+        barrier(CLK_LOCAL_MEM_FENCE); // all have loaded the last stage
+        n = forgotten(n);
+        unit.lane = forgotten(unit.lane);
+        const place_t q = place_of(a, share, n, parts, split);
+        apply_scales(a, unit, &s, q.block + s.column * TILES, parts);
+        bool stores = true;
+#ifndef FRAGMENT_EMULATED
+        if (split == 1 && !piece_is_whole(share, q.piece))
+            stores = split_meet(share, q.piece, meet.sums, meet.counts, &s.sum[0][0][0],
+                                TILES * MAX_PARTS * 4, unit.wave, WARPS);
+#endif
+        if (stores)
+            store_tile(a, unit, &s, memory, q, parts, split);
+        barrier(CLK_LOCAL_MEM_FENCE);
     }
 }
 
 #define PACKED(name, resident, parts, split)                                                       \
     kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) RESIDENT(resident) void name(        \
-        LINEAR_PARAMETERS)                                                                         \
+        LINEAR_PARAMETERS, global float *split_sums, global uint *split_counts,                    \
+        const uint split_whole, const uint split_per)                                              \
     {                                                                                              \
         local uint4 memory[LOCAL];                                                                 \
         FRAGMENT_UNIT(unit, WARPS);                                                                \
         const linear_t a = LINEAR_ARGUMENTS;                                                       \
-        packed(a, unit, memory, m_first, parts, split);                                            \
+        const meet_t meet = {split_sums, split_counts};                                            \
+        packed(a, unit, memory, meet, split_whole, split_per, parts, split);                       \
     }
 
+#if TALL == 2
+PACKED(linear_packed_wide_128, 2, 8, 1)
+#else
 PACKED(linear_packed_wide_32, 3, 4, 2)
 PACKED(linear_packed_wide_64, 2, 8, 1)
+#endif

@@ -531,8 +531,9 @@ static const llmk_config configs[] = {
     {"nv90-w8a8", "256x128", {256, 128}, 0, 0},
     {"nv-packed", "32", {32}, 0, 0},
     {"nv-packed", "64", {64}, 0, 0},
-    {"nv-packed", "32x128", {128}, 0, 0},
-    {"nv-packed", "64x256", {256}, 0, 0},
+    {"nv-packed", "32x128", {128, 32}, 0, 0},
+    {"nv-packed", "64x256", {256, 64}, 0, 0},
+    {"nv-packed", "128x128", {128, 128}, 0, 0},
     TEAM_CONFIG("subgroup", 32),
     TEAM_CONFIG("subgroup", 64),
     TEAM_CONFIG("subgroup", 128),
@@ -559,9 +560,9 @@ static bool config_fits(const llmk_context *ctx, const void *problem, const llmk
         return llmk_no(why, "for calls with a workspace, and tiles that fill at most half a round");
     if (packed && c->value[0] == 64 && llmk_linear_packed_is_short(w))
         return llmk_no(why, "short groups take tiles of 32 rows");
-    if (packed && c->value[0] > 64 && !llmk_linear_packed_may_be_wide(problem, c->value[0]))
-        return llmk_no(why, "wide tiles are for plain rows of x, weights of 4 bits, and groups of "
-                            "whole steps");
+    if (packed && c->value[1] && !llmk_linear_packed_takes_rows(problem, c->value[1]))
+        return llmk_no(why, "wide tiles are for plain rows of x, 128 rows for weights of 8 bits in "
+                            "one group, fewer for those of 4 bits in groups of whole steps");
     if (strcmp(c->variant, "nv-stream") == 0 && strcmp(c->name, "fine") == 0 && !u4)
         return llmk_no(why, "for weights of 4 bits");
     if (strcmp(c->variant, "nv-stream") == 0 && strcmp(c->name, "large") != 0 &&

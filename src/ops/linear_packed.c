@@ -5,6 +5,7 @@
  */
 #include "ops/elementwise.h"
 #include "ops/linear.h"
+#include "ops/linear_split.h"
 
 #define ITEMS       128u
 #define COLUMNS     128u
@@ -49,54 +50,110 @@ bool llmk_linear_packed_is_short(const llmk_weights *w)
 typedef struct wide_tile {
     const char *kernel;
     uint32_t rows, columns;
+    llmk_layout layout;
+    uint32_t step; /* along K */
 } wide_tile;
 
-static const wide_tile few_rows = {"linear_packed_wide_32", 32, 128};
-static const wide_tile many_rows = {"linear_packed_wide_64", 64, 256};
+static const wide_tile few_rows = {"linear_packed_wide_32", 32, 128, LLMK_LAYOUT_U4_NV, 64};
+static const wide_tile many_rows = {"linear_packed_wide_64", 64, 256, LLMK_LAYOUT_U4_NV, 64};
+static const wide_tile tall = {"linear_packed_wide_128", 128, 128, LLMK_LAYOUT_S8_NV, 32};
 
-#define WIDE_STEP 64u /* along K */
-
-bool llmk_linear_packed_may_be_wide(const linear_problem *p, uint32_t columns)
+static bool takes(const linear_problem *p, const wide_tile *t)
 {
     const llmk_weights *w = p->weights;
-    if (w->layout != LLMK_LAYOUT_U4_NV || w->order || !p->x.unit || !p->x.simple ||
-        p->x.align < 16 || w->k % WIDE_STEP != 0 || p->x.rows.s0 > UINT32_MAX / many_rows.rows ||
+    if (w->layout != t->layout || w->order || !p->x.unit || !p->x.simple || p->x.align < 16 ||
+        w->k % t->step != 0 || p->x.rows.s0 > UINT32_MAX / t->rows ||
+        (p->x.nrows / t->rows + 1) * (w->n / t->columns + 1) > INT32_MAX ||
         w->n / 2 + 16 > UINT32_MAX / w->groups || w->scale_kind == LLMK_SCALE_F16_MIN)
         return false;
     /* Quotients of scales with more exponents could overflow. */
-    if (w->groups > 1 && (w->scale_kind != LLMK_SCALE_F16 || w->group_size % WIDE_STEP != 0))
+    if (w->groups > 1 && (w->layout != LLMK_LAYOUT_U4_NV || w->scale_kind != LLMK_SCALE_F16 ||
+                          w->group_size % t->step != 0))
         return false;
     for (size_t i = 0; i < w->segment_count; i++)
-        if (w->segments[i].rows < columns)
+        if (w->segments[i].rows < t->columns)
             return false;
     return true;
+}
+
+bool llmk_linear_packed_takes_rows(const linear_problem *p, uint32_t rows)
+{
+    const wide_tile *tiles[] = {&few_rows, &many_rows, &tall};
+    for (size_t i = 0; i < LLMK_COUNT(tiles); i++)
+        if (tiles[i]->rows == rows)
+            return takes(p, tiles[i]);
+    return false;
 }
 
 /* NULL: none. A batch-invariant call of few rows, too, takes what serves many. */
 static const wide_tile *wide_tile_of(const llmk_launch *launch, const linear_problem *p)
 {
-    const bool few = launch->config ? launch->config->value[0] == few_rows.columns
-                                    : p->x.nrows <= few_rows.rows && !p->batch_invariant;
-    const wide_tile *tile = few ? &few_rows : &many_rows;
-    if (launch->config && launch->config->value[0] != tile->columns)
-        return NULL;
-    return llmk_linear_packed_may_be_wide(p, tile->columns) ? tile : NULL;
+    const bool u4 = p->weights->layout == LLMK_LAYOUT_U4_NV;
+    const wide_tile *tile = &many_rows;
+    if (launch->config) /* value[1]: rows of a wide tile, or 0 */
+        tile = launch->config->value[1] == few_rows.rows    ? &few_rows
+               : launch->config->value[1] == many_rows.rows ? &many_rows
+               : launch->config->value[1] == tall.rows      ? &tall
+                                                            : NULL;
+    else if (!u4)
+        tile = p->x.nrows > 64 || p->batch_invariant ? &tall : NULL;
+    else if (p->x.nrows <= few_rows.rows && !p->batch_invariant)
+        tile = &few_rows;
+    return tile && takes(p, tile) ? tile : NULL;
+}
+
+#define PLACES  2u /* of a compute unit, for work-groups that share tiles */
+#define LEAST_K 512u
+#define MOST_TURNS                                                                                 \
+    4u /* of tiles for all places, from which a last turn that is not full is little */
+
+/* How tiles of a segment are shared out (linear_split.h): the work-groups, and what each has. */
+static void share_out(const llmk_launch *launch, const linear_problem *p, const wide_tile *tile,
+                      const llmk_segment *segment, linear_recipe *r)
+{
+    const llmk_weights *w = p->weights;
+    const uint32_t units = launch->ctx->caps.compute_units;
+    const uint64_t tiles = (p->x.nrows + tile->rows - 1) / tile->rows *
+                           ((segment->rows + tile->columns - 1) / tile->columns);
+    const uint32_t places = tiles <= units ? units : PLACES * units;   /* few tiles: few parts */
+    const uint32_t stage = w->groups > 1 ? w->group_size : tile->step; /* of K, for the kernel */
+    const uint64_t stages = w->k / stage, whole = tiles / places * places;
+    r->groups = (uint32_t)tiles;
+    r->has_split = true;
+    if (tile == &few_rows || tiles == whole || tiles >= MOST_TURNS * places ||
+        !llmk_linear_may_split(p, tiles - whole, stages, units))
+        return;
+    const uint64_t least = (LEAST_K + stage - 1) / stage;
+    const uint64_t even = llmk_linear_split_per(tiles - whole, stages, places);
+    const uint64_t per = even > least ? even : least;
+    if (per >= stages)
+        return;
+    const uint64_t sharers = ((tiles - whole) * stages + per - 1) / per;
+    r->groups = whole ? places : (uint32_t)sharers;
+    r->whole = (uint32_t)whole;
+    r->per = (uint32_t)per;
 }
 
 static llmk_status launch_wide(llmk_launch *launch, const linear_problem *p, const wide_tile *tile,
                                const char *unit)
 {
     char defines[128];
-    llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype), " -DW=u4_nv",
+    llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype),
+              llmk_layout_is_u4(p->weights->layout) ? " -DW=u4_nv" : " -DW=s8_nv",
               p->weights->groups > 1 ? " -DGROUPED=1" : " -DGROUPED=0", " -DFRAGMENT_MMA", unit,
               NULL);
-    const linear_recipe r = {.file = "linear/linear_packed_wide.cl",
-                             .defines = defines,
-                             .kernel = tile->kernel,
-                             .rows = tile->rows,
-                             .columns = tile->columns,
-                             .local = {ITEMS, 1, 1}};
-    return llmk_linear_run(launch, p, &r);
+    for (size_t i = 0; i < p->weights->segment_count; i++) {
+        const llmk_segment *segment = &p->weights->segments[i];
+        linear_recipe r = {.file = "linear/linear_packed_wide.cl",
+                           .defines = defines,
+                           .kernel = tile->kernel,
+                           .rows = tile->rows,
+                           .columns = tile->columns,
+                           .local = {ITEMS, 1, 1}};
+        share_out(launch, p, tile, segment, &r);
+        LLMK_TRY(llmk_linear_run_segment(launch, p, &r, segment));
+    }
+    return LLMK_OK;
 }
 
 static llmk_status launch_packed(llmk_launch *launch, const linear_problem *p, const char *unit)

@@ -1,5 +1,6 @@
 /* linear_split.c - see linear_split.h. */
 #include "ops/linear_split.h"
+#include "ops/elementwise.h"
 
 #define PLACES 2 /* of a work-group: the end of a tile, the beginning of another */
 
@@ -11,7 +12,7 @@ static uint64_t bytes_for(uint32_t groups)
 uint64_t llmk_linear_split_bytes_on(llmk_context *ctx)
 {
     llmk_reason why;
-    return llmk_linear_has_wgmma(ctx, &why) ? bytes_for(ctx->caps.compute_units) : 0;
+    return llmk_nv_supported(ctx, &why) ? bytes_for(ctx->caps.compute_units) : 0;
 }
 
 uint64_t llmk_linear_split_bytes(const linear_problem *p)

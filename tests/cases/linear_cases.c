@@ -239,6 +239,7 @@ static const case_entry entries[] = {
     {"m=67 n=100 k=320 x=f32 w=q8_0 y=bf16 layout=nv", CASE_QUICK},
     {"m=66 n=33 k=1003 w=w4 group=64 y=f32 layout=nv", CASE_QUICK},
     {"m=70 n=270 k=448 w=w4 group=64 y=f32 layout=nv", CASE_QUICK}, /* wide tiles of nv-packed */
+    {"m=140 n=150 k=416 w=w8 bias=f16 y=f32 layout=nv", CASE_QUICK},
     {"m=33 n=264 k=256 x=bf16 w=w4 y=f32 bias=f16 residual=f32 layout=nv", CASE_QUICK},
     {"m=20 n=150 k=640 w=w4 group=128 zeros=none y=f32 layout=nv", CASE_QUICK},
     {"m=29 n=264 k=256 x=bf16 w=w4 group=256 residual=f32 y=f32 layout=nv", CASE_QUICK},

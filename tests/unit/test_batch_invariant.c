@@ -31,6 +31,8 @@ static const setting settings[] = {
      LLMK_F16, LLMK_CLASS_NV},
     {"w4 on the emulated matrix unit, wide tiles", "linear:emulated-nv-packed", LLMK_FORMAT_W4, 264,
      256, 64, 65, LLMK_F16, LLMK_CLASS_NV},
+    {"w8 on the emulated matrix unit, wide tiles", "linear:emulated-nv-packed", LLMK_FORMAT_W8, 136,
+     160, 0, 65, LLMK_F16, LLMK_CLASS_NV},
     {"f16 on the emulated matrix unit, plain rows", "linear:emulated-nv", LLMK_FORMAT_F16, 136, 160,
      0, 17, LLMK_F16, LLMK_CLASS_OF_DEVICE},
     {"f16 on the emulated matrix unit", "linear:emulated-nv", LLMK_FORMAT_F16, 33, 200, 0, 17,

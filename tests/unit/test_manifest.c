@@ -282,6 +282,7 @@ static const struct {
     {"linear", "m=70 n=256 k=256 x=f16 w=f16"},
     {"linear", "m=70 n=256 k=256 x=bf16 w=bf16"},
     {"linear", "m={20,70} n=256 k=256 x={f16,bf16} w=w4 group={0,128} layout=nv"},
+    {"linear", "m=70 n=256 k=256 x={f16,bf16} w=w8 layout=nv"},
     {"linear", "m={4,12} n={32,64,512} k=256 x={f16,bf16} w=w4 group={0,32,64,128} scale={f16,f32} "
                "zeros={packed,none} xgap={0,1} layout=nv"},
     {"linear", "m={4,12} n={32,64} k=256 x={f16,bf16} w=w8 group={0,32,64} scale={f16,f32} "
