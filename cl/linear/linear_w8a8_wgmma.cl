@@ -344,12 +344,12 @@ LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, local uchar *til
                blocks = PRODUCTS(tile_n); // of a warp
     const uint codes_at = X_BYTES(t) + item / 32 * (blocks * BLOCK) + lane * 16;
     // A warpgroup may have nothing of a narrow tile, and leaves the tensor cores to the other.
-    const bool works = nv_shuffle(item, 0) / 128 * (blocks * 64) < width;
+    const bool works = nv90_uniform(item) / 128 * (blocks * 64) < width;
     for (;;) {
-        // By shuffles ptxas knows that numbers are the same in all lanes, as descriptors must be.
-        s.slot = nv_shuffle(s.slot, 0);
+        // Numbers that descriptors are made of.
+        s.slot = nv90_uniform(s.slot);
         nv90_barrier_wait(s.full + s.slot * 8, s.phase);
-        const uint count = nv_shuffle(told[s.slot].stages, 0);
+        const uint count = nv90_uniform(told[s.slot].stages);
         if (count == 0)
             break;
         if (!works) {
