@@ -177,11 +177,11 @@ typedef struct {
 
 LINEAR_INLINE uint4 codes_of(const stages_t *s, uint part, lane_t l, const uint t)
 {
-    return get(s->tiles + s->slot * STAGE(t) + l.codes_at + part * 512);
+    return nv90_get(s->tiles + s->slot * STAGE(t) + l.codes_at + part * 512);
 }
 LINEAR_INLINE group_t stage_group(const stages_t *s, lane_t l, const uint t)
 {
-    const uint4 v = get(s->tiles + s->slot * STAGE(t) + l.group_at);
+    const uint4 v = nv90_get(s->tiles + s->slot * STAGE(t) + l.group_at);
     return (group_t){(float2)(as_float(v.x), as_float(v.y)), {v.z, v.w}};
 }
 
