@@ -6,7 +6,10 @@
 // the same of up. A lane has four neighbouring outputs of a row of x, or two of gated pairs.
 //
 //     -DX=f16 | bf16
-#define TILE_M 160
+#define TILE_M         192
+#define REGS_UP 232
+#define REGS_DOWN 40
+#define NV90_PAIR_HALF 96
 #include "grouped_linear/grouped_wgmma.clh"
 #include "common/nv90_pair.clh"
 
@@ -23,7 +26,7 @@ LINEAR_INLINE void bring_part(const grouped_t g, stages_t *s, const part_t p, ul
     const uint teams = min((g.columns - p.column + TEAM_ROWS - 1) / TEAM_ROWS, 2u);
     const uint unit = UNIT(is_gated), column = is_gated ? p.column / 2 : p.column;
     const uint at = (p.group - g.first) * g.blocks + column / unit;
-    for (uint k = 0; k < g.k; k += TILE_K) {
+    for (uint k = p.k; k < p.k_end; k += TILE_K) {
         const uint to = s->tiles + s->slot * STAGE, full = s->full + s->slot * 8;
         nv90_barrier_wait(s->free + s->slot * 8, s->phase ^ 1);
         nv90_barrier_expect(full, x_boxes * BOX_BYTES + teams * TEAM_BYTES);
@@ -45,17 +48,21 @@ LINEAR_INLINE void bring_part(const grouped_t g, stages_t *s, const part_t p, ul
 // row + 8, row + 9 ... which begin at y + row * pitch.
 typedef struct {
     uint group, column, row, rows;
-    bool in; // whether the outputs are
+    bool in;    // whether the outputs are
+    bool first; // or only part of K, which gets no bias
     ulong y;
 } share_t;
 
 LINEAR_INLINE share_t share_of(const grouped_t g, const end_t e, const part_t p)
 {
-    const uint item = (uint)get_local_id(0), team = item / 128, warp = item % 128 / 32;
+    // ptxas must not know that the item is always the same, or it keeps what it makes of it.
+    uint item = (uint)get_local_id(0);
+    asm volatile("" : "+r"(item));
+    const uint team = item / 128, warp = item % 128 / 32;
     const uint each = e.is_gated ? 2 : 4, all = e.is_gated ? 2 : 1;
     const uint column = (p.column + team * TEAM_ROWS) / all + warp * 8 * each + item % 32 / 4 * each;
-    share_t s = {p.group, column, item % 4 * 2, p.rows, column < g.columns / all, 0};
-    s.y = e.y_rows.offset + p.begin * e.y_rows.s0 + column;
+    share_t s = {p.group, column, item % 4 * 2, p.rows, column < g.columns / all, p.way == 0, 0};
+    s.y = e.y_rows.offset + ((ulong)p.way * g.rows + p.begin) * e.y_rows.s0 + column;
     return s;
 }
 
@@ -102,8 +109,9 @@ LINEAR_INLINE float2 two_of(const float *sums, uint b, uint j, uint e)
 
 LINEAR_INLINE void store_plain(const end_t e, const float *sums, const share_t s)
 {
-    const float4 b = (float4)(bias2_of(e.bias, e.bias_type, e.bias_rows, s.group, s.column),
-                              bias2_of(e.bias, e.bias_type, e.bias_rows, s.group, s.column + 2));
+    const uint type = s.first ? e.bias_type : 0;
+    const float4 b = (float4)(bias2_of(e.bias, type, e.bias_rows, s.group, s.column),
+                              bias2_of(e.bias, type, e.bias_rows, s.group, s.column + 2));
     ulong y = s.y + s.row * e.y_rows.s0;
     EACH_ROW(s)
         store4_at(e, y + (j * 8 + i) * e.y_rows.s0,
@@ -168,48 +176,58 @@ MULTIPLY_PAIR(32)
 MULTIPLY_PAIR(64)
 MULTIPLY_PAIR(96)
 MULTIPLY_PAIR(128)
+MULTIPLY_PAIR(144)
 MULTIPLY_PAIR(160)
+MULTIPLY_PAIR(176)
+MULTIPLY_PAIR(192)
+
+LINEAR_INLINE void multiply_part(float *sums, stages_t *s, uint rows, uint k, uint w_at)
+{
+    if (rows > 176)
+        multiply_pair_192(sums, s, k, w_at, 0);
+    else if (rows > 160)
+        multiply_pair_176(sums, s, k, w_at, 0);
+    else if (rows > 144)
+        multiply_pair_160(sums, s, k, w_at, 0);
+    else if (rows > 128)
+        multiply_pair_144(sums, s, k, w_at, 0);
+    else if (rows > 96)
+        multiply_pair_128(sums, s, k, w_at, 0);
+    else if (rows > 64)
+        multiply_pair_96(sums, s, k, w_at, 0);
+    else if (rows > 32)
+        multiply_pair_64(sums, s, k, w_at, 0);
+    else
+        multiply_pair_32(sums, s, k, w_at, 0);
+}
 
 LINEAR_INLINE void multiply_parts(const grouped_t g, const end_t e, stages_t s, told_t t)
 {
     const uint w_at = X_BYTES + (uint)get_local_id(0) / 128 * TEAM_BYTES;
     for (;;) {
         const part_t p = hear_part(&t);
-        if (p.width == 0)
+        if (p.rows == 0)
             break;
-        const share_t share = share_of(g, e, p);
-        if (p.group == g.empty) {
-            nv90_warp_sync();
-            if (get_local_id(0) % 32 == 0)
-                free_part(&t);
-            next_told(&t);
-            if (share.in)
-                store_zeros(e, share);
-            continue;
-        }
         float sums[NV90_PAIR_SUMS];
         UNROLL
         for (uint i = 0; i < NV90_PAIR_SUMS; i++)
             sums[i] = 0.0f;
-        if (p.rows > 128)
-            multiply_pair_160(sums, &s, g.k, w_at, 0);
-        else if (p.rows > 96)
-            multiply_pair_128(sums, &s, g.k, w_at, 0);
-        else if (p.rows > 64)
-            multiply_pair_96(sums, &s, g.k, w_at, 0);
-        else if (p.rows > 32)
-            multiply_pair_64(sums, &s, g.k, w_at, 0);
-        else
-            multiply_pair_32(sums, &s, g.k, w_at, 0);
+        if (p.group != g.empty)
+            multiply_part(sums, &s, p.rows, p.k_end - p.k, w_at);
+        // What else a tile needs is read again: beside the sums there are no registers for it.
+        const share_t share = share_of(g, e, t.parts[t.slot]);
+        nv90_warp_sync();
         if (get_local_id(0) % 32 == 0)
             free_part(&t);
         next_told(&t);
-        if (share.in) {
-            if (e.is_gated)
-                store_gated(e, sums, share);
-            else
-                store_plain(e, sums, share);
-        }
+        if (!share.in)
+            continue;
+        if (share.group == g.empty)
+            store_zeros(e, share);
+        else if (e.is_gated)
+            store_gated(e, sums, share);
+        else
+            store_plain(e, sums, share);
     }
 }
 
@@ -223,8 +241,6 @@ LINEAR_INLINE void make_maps(uint map, const grouped_t g, const sources_t from, 
     nv90_map_units(map + 2 * NV90_MAP_BYTES, from.up, g.k, from.up_rows / unit, from.w_pitch, unit);
 }
 
-#define BALANCED       BOX
-#define CUT_FOR        0 // halves are of no use
 #define NAME           grouped_wgmma_rows
 #define NAME_GATED     grouped_wgmma_rows_gated
 #include "grouped_linear/grouped_wgmma_kernels.clh"

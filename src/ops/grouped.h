@@ -28,6 +28,7 @@ typedef struct grouped_problem {
     uint64_t rows;   /* of all groups */
     const grouped_gate *gate; /* or NULL */
     cl_mem gathered;          /* scratch: x's rows in the order of the groups; or NULL */
+    uint32_t most_ways; /* where y has room for shares of K, one behind the other: how many; or 0 */
 } grouped_problem;
 
 /* What is added up where the down product combines: y[t] of weights and residual. */
@@ -44,8 +45,12 @@ typedef struct grouped_combine {
 /* Whether x's rows may have to be gathered: of such weights, on this device (grouped_nv90.c). */
 bool llmk_grouped_may_gather(llmk_context *ctx, const llmk_weights *w, llmk_dtype x);
 
-/* Elements (i32) of a schedule. */
+/* Elements (i32) of a schedule, and which says how many shares of K a product has made. */
 static inline uint64_t llmk_grouped_schedule_size(uint64_t groups)
+{
+    return 2 * (groups + 1) + 3;
+}
+static inline uint64_t llmk_grouped_ways_at(uint64_t groups)
 {
     return 2 * (groups + 1) + 2;
 }
@@ -54,6 +59,7 @@ static inline uint64_t llmk_grouped_schedule_size(uint64_t groups)
 typedef struct grouped_products {
     bool ref;     /* the other stages as the formulas read, too */
     bool gathers; /* a kernel before the first product, which writes p->gathered */
+    bool splits;  /* K, where p->most_ways allows: not of gated pairs */
     /* Whether such x and weights can be computed on this device, whatever the numbers of rows. */
     bool (*supports)(llmk_context *ctx, const grouped_problem *p, llmk_reason *why);
     /* Whether `rows` rows spread over `experts` are what it is for, where nothing forces it; NULL:

@@ -31,8 +31,6 @@ static bool has_images(llmk_context *ctx, llmk_reason *why)
         {PACKED_NAME, "-DX=bf16 -DW=u4_nv -DGROUPED=1"},
         {PACKED_NAME, "-DX=bf16 -DW=s8_nv -DGROUPED=0"},
         {PACKED_NAME, "-DX=bf16 -DW=s8_nv -DGROUPED=1"},
-        {"grouped_linear/grouped_wgmma.cl", "-DX=f16"},
-        {"grouped_linear/grouped_wgmma.cl", "-DX=bf16"},
         {"grouped_linear/grouped_wgmma_rows.cl", "-DX=f16"},
         {"grouped_linear/grouped_wgmma_rows.cl", "-DX=bf16"},
     };

@@ -76,6 +76,8 @@ llmk_status llmk_moe_launch_gather(llmk_launch *launch, const llmk_view *x, cons
 typedef struct moe_combine {
     llmk_view x, inverse, weights, residual, y;
     cl_mem residual_logit; /* f32 [T]: the residual is multiplied by its sigmoid; or NULL */
+    cl_mem ways;           /* element ways_at is of how many shares x's rows are sums; or NULL */
+    uint32_t ways_at;
 } moe_combine;
 
 llmk_status llmk_moe_launch_combine(llmk_launch *launch, const moe_combine *p, bool ref);

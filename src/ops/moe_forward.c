@@ -9,6 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Shares into which the down product's K is split, at most. */
+#define MOST_WAYS 8u
+
 typedef struct problem {
     const llmk_moe_plan *plan;
     llmk_view x, ids, weights, y;
@@ -159,6 +162,10 @@ static void problems_of(const problem *p, const moe_dispatch *dispatch, grouped_
     g.source = (llmk_view){0}; /* h lies in the order of the groups */
     g.weights = plan->down_weights;
     g.gate = NULL;
+    if (plan->down_weights->segment_count == 1 && pairs > 0) {
+        const uint64_t ways = plan->row_room / pairs;
+        g.most_ways = ways < MOST_WAYS ? (uint32_t)ways : MOST_WAYS;
+    }
     out[1] = g;
 }
 
@@ -239,7 +246,9 @@ static llmk_status launch(llmk_launch *l, const grouped_products *products, cons
                                  .weights = weights,
                                  .residual = residual,
                                  .y = p->y,
-                                 .residual_logit = plan->shared_logit};
+                                 .residual_logit = plan->shared_logit,
+                                 .ways = products->splits ? plan->sort : NULL,
+                                 .ways_at = (uint32_t)llmk_grouped_ways_at(plan->held)};
     return llmk_moe_launch_combine(l, &combine, products->ref);
 }
 

@@ -228,6 +228,15 @@ static llmk_status allocate(llmk_moe_plan *p, const char *what, uint64_t rows, u
     return LLMK_OK;
 }
 
+/* Rows of experts' outputs; where their K may be split, room for eight shares, or 64 MiB. */
+static uint64_t rows_with_shares(const llmk_moe_plan *p)
+{
+    const uint64_t pairs = p->max_tokens * p->k, most = (64u << 20) / (4 * p->hidden);
+    if (!llmk_grouped_may_gather(p->ctx, p->down_weights, p->inner) || most <= pairs)
+        return pairs;
+    return most < 8 * pairs ? most : 8 * pairs;
+}
+
 static llmk_status allocate_all(llmk_moe_plan *p)
 {
     const uint64_t tokens = p->max_tokens, pairs = tokens * p->k;
@@ -244,7 +253,8 @@ static llmk_status allocate_all(llmk_moe_plan *p)
     LLMK_TRY(allocate(p, "the dispatch", 1, llmk_grouped_schedule_size(p->held) + 2 * pairs, 4,
                       &p->sort));
     LLMK_TRY(allocate(p, "h", pairs, p->gated.outputs, inner, &p->hidden_rows));
-    LLMK_TRY(allocate(p, "the experts' outputs", pairs, p->hidden, 4, &p->rows));
+    p->row_room = rows_with_shares(p);
+    LLMK_TRY(allocate(p, "the experts' outputs", p->row_room, p->hidden, 4, &p->rows));
     if (llmk_grouped_may_gather(p->ctx, p->gate_weights, p->x_dtype))
         LLMK_TRY(allocate(p, "the experts' rows of x", pairs, p->hidden, 2, &p->gathered));
     if (p->has_shared) {

@@ -27,6 +27,7 @@ struct llmk_moe_plan {
 
     /* Scratch. sort: a schedule, then source and inverse, max_tokens * k each. */
     cl_mem logits, ids, weights, sort, hidden_rows, rows, shared_hidden, shared_rows, shared_logit;
+    uint64_t row_room;   /* rows that `rows` has room for */
     cl_mem gathered;     /* x's rows in the order of the groups; NULL where no variant wants them */
     llmk_workspace *use; /* of no bytes: who is using the plan */
     cl_mem buffers[MOE_PLAN_BUFFERS];
