@@ -22,6 +22,13 @@
 #define CODE_BITS       LLMK_PASTE(CODE_BITS_, W)
 #define W_IS_CODES      (CODE_BITS > 0)
 
+#if W_IS_CODES
+#define HIGH 16 // rows of x of a tile at most
+#else
+#define HIGH 32
+#endif
+#define MAX_PARTS (HIGH / 8) // of eight rows of x
+
 #include "linear/linear_stream.clh"
 
 #define MAX_TILES 2 // blocks of 16 rows of W
@@ -54,6 +61,13 @@ LINEAR_INLINE void clear(float *sum)
         sum[e] = 0.0f;
 }
 
+// Where a row of x begins: gathered, its element; else by chunks of 16 bytes from the first row on,
+// which takes a register less than a pointer.
+LINEAR_INLINE ulong begin_of(const rows_t rows, uint row, const uint kind)
+{
+    return kind == GATHERED ? row_begin(rows, row) : row * (rows.s0 / 8);
+}
+
 // The x of `halves` times 32 weights, of this lane's row of each eight. Rows that a tile has not are its
 // last one again: their sums are not used.
 LINEAR_INLINE void load_x(const linear_t a, const ulong *x_row, uint k, const uint halves,
@@ -62,8 +76,8 @@ LINEAR_INLINE void load_x(const linear_t a, const ulong *x_row, uint k, const ui
     const bool vectors = a.x_access == X_ALIGNED && a.k % 8 == 0;
     FRAGMENT_UNROLL
     for (uint p = 0; p < parts; p++) {
-        global const uint4 *row = (global const uint4 *)((global const ushort *)a.x + x_row[p] +
-                                                         (kind == GATHERED ? 0 : k));
+        global const uint4 *row =
+            (global const uint4 *)((global const ushort *)a.x + a.x_rows.offset) + (uint)x_row[p] + k / 8;
         FRAGMENT_UNROLL
         for (uint h = 0; h < halves; h++) {
             const uint4 v = kind != GATHERED
@@ -142,19 +156,21 @@ LINEAR_INLINE void find_place(local place_t *place, global const int *schedule, 
     for (uint p = 0; p < (most) / 8; p++) {                                                        \
         const ulong row = x_row_of(tile.begin + min(p * 8 + unit.lane / 4, tile.rows - 1), source, \
                                    source_rows, fan, x_count);                                     \
-        x_row[p] = (kind) == GATHERED ? row_begin(x_rows, row) : x_rows.offset + row * x_rows.s0;  \
+        x_row[p] = begin_of(x_rows, (uint)row, kind);                                              \
     }
 
 // The tile's products, by the number of its rows. Emulated, which is slow anyway, there is less to
 // compile.
 #ifdef FRAGMENT_EMULATED
-#define IS_LOW(tile) false
+#define IS_UP_TO(tile, n) false
 #else
-#define IS_LOW(tile) (tile.rows <= 8)
+#define IS_UP_TO(tile, n) (tile.rows <= (n))
 #endif
 #define STREAM(a, block, warps, most, kind)                                                        \
-    if ((most) > 8 && IS_LOW(tile))                                                                \
+    if ((most) > 8 && IS_UP_TO(tile, 8))                                                           \
         stream(a, unit, block, x_row, warps, 2, 1, kind, sum);                                     \
+    else if ((most) > 16 && IS_UP_TO(tile, 16))                                                    \
+        stream(a, unit, block, x_row, warps, 2, 2, kind, sum);                                     \
     else                                                                                           \
         stream(a, unit, block, x_row, warps, 2, (most) / 8, kind, sum);
 
@@ -341,7 +357,7 @@ LINEAR_INLINE void add_biases(local float *biases, local const table_t *table, u
                 const block_t block[1] = {                                                         \
                     {data, scales, zeros, (e - first) * n + n0, 1, (e - first) * n + n - 1}};      \
                 const int row = table.row[t * 8 + unit.lane / 4];                                  \
-                const ulong x_row = row_begin(x_rows, (ulong)max(row, 0));                         \
+                const ulong x_row = begin_of(x_rows, (uint)max(row, 0), kind);                       \
                 float sum[MAX_TILES][MAX_PARTS][4];                                                \
                 stream(a, unit, block, &x_row, warps, 1, 1, kind, sum);                            \
                 FRAGMENT_UNROLL                                                                    \
@@ -373,7 +389,7 @@ LINEAR_INLINE void add_biases(local float *biases, local const table_t *table, u
     }
 
 // Warps, and how many work-groups find room on a compute unit, which bounds their registers.
-#define MORE_ROWS(macro, name, kind) macro(name, 4, RESIDENT(4), 16, kind)
+#define MORE_ROWS(macro, name, kind) macro(name, 4, RESIDENT(4), HIGH, kind)
 #if W_IS_CODES
 #define FEW_ROWS(macro, name, kind) macro(name, 2, RESIDENT(14), 8, kind)
 #else
@@ -387,10 +403,10 @@ LINEAR_INLINE void add_biases(local float *biases, local const table_t *table, u
 
 FEW_ROWS(LINEAR, grouped_stream_low, PLAIN)
 MORE_ROWS(LINEAR, grouped_stream_high, PLAIN)
-MORE_ROWS(LINEAR, grouped_stream_gathered, GATHERED)
+LINEAR(grouped_stream_gathered, 4, RESIDENT(3), HIGH, GATHERED)
 FEW_ROWS(GATED, grouped_stream_gated_low, PLAIN)
 MORE_ROWS(GATED, grouped_stream_gated_high, PLAIN)
-MORE_ROWS(GATED, grouped_stream_gated_gathered, GATHERED)
+GATED(grouped_stream_gated_gathered, 4, RESIDENT(3), HIGH, GATHERED)
 COMBINE(grouped_stream_combine, ADD_UP_WARPS, RESIDENT(2), PLAIN)
 COMBINE(grouped_stream_combine_gathered, ADD_UP_WARPS, RESIDENT(1), GATHERED)
 #if W_IS_CODES

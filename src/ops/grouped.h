@@ -65,8 +65,9 @@ typedef struct grouped_products {
     /* Whether `rows` rows spread over `experts` are what it is for, where nothing forces it; NULL:
      * any are. */
     bool (*suits)(uint64_t rows, uint64_t experts, llmk_reason *why);
-    /* The rows of a tile. few: of at most LLMK_GROUPED_FEW_TOKENS tokens, as `combine` wants it. */
-    uint32_t (*height)(uint64_t rows, uint64_t experts, bool few);
+    /* The rows of a tile. few: of at most LLMK_GROUPED_FEW_TOKENS tokens, as `combine` wants it;
+     * codes: some weights are llmk_grouped_is_codes. */
+    uint32_t (*height)(uint64_t rows, uint64_t experts, bool few, bool codes);
     /* A kernel for each segment of the weights. */
     llmk_status (*launch)(llmk_launch *launch, const grouped_problem *p);
     /* One kernel: p->source and p->fan say which token a row is of; weights in one segment. NULL:
@@ -111,6 +112,11 @@ void llmk_grouped_arg(llmk_kernel *k, const grouped_problem *p, const llmk_segme
 void llmk_grouped_arg_gate(llmk_kernel *k, const grouped_gate *g, const llmk_segment *s);
 /* And those of a combining kernel after them. */
 void llmk_grouped_arg_combine(llmk_kernel *k, const grouped_problem *p, const grouped_combine *c);
+/* Whether weights are codes in the order of NVIDIA's matrix units. */
+static inline bool llmk_grouped_is_codes(const llmk_weights *w)
+{
+    return (LLMK_LAYOUT_BIT(w->layout) & LLMK_LAYOUTS_NV) != 0;
+}
 /* Tiles that the rows may be cut into at most, of the groups of one segment. */
 uint64_t llmk_grouped_most_tiles(const grouped_problem *p, const llmk_segment *s);
 

@@ -63,9 +63,9 @@ static bool suits(uint64_t rows, uint64_t experts, llmk_reason *why)
            llmk_no(why, "for %u rows an expert and more, on average", MIN_ROWS);
 }
 
-static uint32_t height(uint64_t rows, uint64_t experts, bool few)
+static uint32_t height(uint64_t rows, uint64_t experts, bool few, bool codes)
 {
-    (void)rows, (void)experts, (void)few;
+    (void)rows, (void)experts, (void)few, (void)codes;
     return TILE_M;
 }
 

@@ -5,9 +5,11 @@
 #include "ops/elementwise.h"
 #include "ops/grouped.h"
 #include "ops/linear.h"
+#include <stdlib.h>
 
 #define LOW             8u  /* rows of a tile, */
-#define HIGH            16u /* and where experts have more */
+#define HIGH            32u /* and where experts have more, */
+#define HIGH_CODES      16u /* of codes */
 #define COLUMNS         32u /* of a work-group; of gated pairs, and where it adds up, */
 #define COLUMNS_PAIRED  16u
 #define COLUMNS_COMBINE 16u
@@ -28,15 +30,10 @@
 #define MAX_DEPTH  ((uint64_t)1 << 20)
 #define MAX_BLOCKS 65535u /* of columns: work-groups along a second dimension */
 
-static bool is_codes(const llmk_weights *w)
-{
-    return (LLMK_LAYOUT_BIT(w->layout) & LLMK_LAYOUTS_NV) != 0;
-}
-
 static bool reads(const llmk_weights *w, llmk_dtype x, llmk_reason *why)
 {
     const llmk_layout rows = x == LLMK_F16 ? LLMK_LAYOUT_F16_PORTABLE : LLMK_LAYOUT_BF16_PORTABLE;
-    if (!is_codes(w) && w->layout != rows)
+    if (!llmk_grouped_is_codes(w) && w->layout != rows)
         return llmk_no(why, "does not read the layout %s with x of %s", llmk_layout_name(w->layout),
                        llmk_dtype_name(x));
     if (w->experts > 1 && w->n % w->block != 0)
@@ -59,7 +56,7 @@ static bool supports(llmk_context *ctx, const grouped_problem *p, uint32_t local
     const uint64_t tiles = p->weights->experts + 1 + p->rows / LOW;
     if (blocks > MAX_BLOCKS || tiles > UINT32_MAX / (blocks + 1))
         return llmk_no(why, "too many work-groups");
-    if (p->gate && is_codes(p->weights) && p->gate->step == 1 && p->gate->up_first % 16 != 0)
+    if (p->gate && llmk_grouped_is_codes(p->weights) && p->gate->step == 1 && p->gate->up_first % 16 != 0)
         return llmk_no(why, "up begins within a block of 16 rows");
     if (ctx->caps.max_work_group < MOST_WARPS * WARP || ctx->caps.local_bytes < local_bytes)
         return llmk_no(why, "needs work-groups of %u and %u bytes of local memory",
@@ -88,9 +85,12 @@ static bool emulated_suits(uint64_t rows, uint64_t experts, llmk_reason *why)
     return llmk_no(why, "emulates a matrix unit: for tests, only where forced");
 }
 
-static uint32_t height(uint64_t rows, uint64_t experts, bool few)
+static uint32_t height(uint64_t rows, uint64_t experts, bool few, bool codes)
 {
-    return few || rows <= FEW_ROWS * experts ? LOW : HIGH;
+    const char *env = getenv("LLMK_X_FEW");
+    if (few || rows <= (env ? (uint64_t)atoi(env) : FEW_ROWS) * experts)
+        return LOW;
+    return codes ? HIGH_CODES : HIGH;
 }
 
 enum { STAGE_LINEAR, STAGE_GATED, STAGE_COMBINE };
@@ -103,7 +103,7 @@ static int kind_of(const grouped_problem *p)
     const uint32_t step = w->layout == LLMK_LAYOUT_S8_NV ? 64 : 128; /* of any of the kernels */
     if (llmk_linear_gathers(w, &p->x, step))
         return GATHERED;
-    if (!is_codes(w))
+    if (!llmk_grouped_is_codes(w))
         return PLAIN;
     return w->groups > 1 && !narrow ? AFFINE : w->has_zeros ? ZEROS : PLAIN;
 }
@@ -126,8 +126,8 @@ static llmk_kernel open_kernel(llmk_launch *launch, const grouped_problem *p, co
     const llmk_weights *w = p->weights;
     char typed[32], defines[96];
     llmk_linear_defines(p->x.dtype, w->layout, typed);
-    llmk_join(defines, sizeof defines, typed, is_codes(w) ? " -DSPAN=" : "",
-              is_codes(w) ? llmk_digits(llmk_linear_span(w)) : "", " -DFRAGMENT_MMA", unit, NULL);
+    llmk_join(defines, sizeof defines, typed, llmk_grouped_is_codes(w) ? " -DSPAN=" : "",
+              llmk_grouped_is_codes(w) ? llmk_digits(llmk_linear_span(w)) : "", " -DFRAGMENT_MMA", unit, NULL);
     return llmk_kernel_open(launch, "grouped_linear/grouped_stream.cl", defines,
                             kernels[stage][high][kind_of(p)]);
 }
@@ -135,7 +135,7 @@ static llmk_kernel open_kernel(llmk_launch *launch, const grouped_problem *p, co
 static uint32_t warps_of(const grouped_problem *p)
 {
     const bool low = p->height == LOW && kind_of(p) != GATHERED;
-    if (is_codes(p->weights))
+    if (llmk_grouped_is_codes(p->weights))
         return low ? CODES_WARPS : MORE_WARPS;
     return low ? ROWS_WARPS : MORE_WARPS;
 }
@@ -171,7 +171,7 @@ static llmk_status combine_stream(llmk_launch *launch, const grouped_problem *p,
     const llmk_weights *w = p->weights;
     const uint32_t span = llmk_linear_span(w);
     const bool fine = w->layout == LLMK_LAYOUT_U4_NV && (span == 1 || span == 2);
-    const size_t warps = is_codes(w) && !fine ? COMBINE_CODES_WARPS : ROWS_WARPS;
+    const size_t warps = llmk_grouped_is_codes(w) && !fine ? COMBINE_CODES_WARPS : ROWS_WARPS;
     return llmk_kernel_enqueue(&k, (size_t[]){blocks, 1, 1}, (size_t[]){warps * WARP, 1, 1});
 }
 

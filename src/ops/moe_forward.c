@@ -209,7 +209,8 @@ static llmk_status run_shared(llmk_launch *launch, const problem *p,
         llmk_reason why;
         const grouped_products *own =
             products->supports(launch->ctx, &g[i], &why) ? products : &llmk_grouped_portable;
-        g[i].height = own->height(tokens, 1, tokens <= LLMK_GROUPED_FEW_TOKENS);
+        g[i].height = own->height(tokens, 1, tokens <= LLMK_GROUPED_FEW_TOKENS,
+                                  llmk_grouped_is_codes(g[i].weights));
         LLMK_TRY(own->launch(launch, &g[i]));
     }
     return LLMK_OK;

@@ -314,7 +314,9 @@ moe_steps llmk_moe_steps(const llmk_moe_plan *p, uint64_t tokens, bool given,
 {
     const uint64_t pairs = tokens * p->k;
     const bool few = tokens <= LLMK_GROUPED_FEW_TOKENS;
-    moe_steps s = {.height = products->height(pairs, p->held, few)};
+    const bool codes =
+        llmk_grouped_is_codes(p->gate_weights) || llmk_grouped_is_codes(p->down_weights);
+    moe_steps s = {.height = products->height(pairs, p->held, few, codes)};
     const uint32_t down = (uint32_t)p->down_weights->segment_count;
     s.select_dispatch =
         !products->ref && !given &&

@@ -216,9 +216,12 @@ llmk_status llmk_moe_launch_select_ref(llmk_launch *launch, const moe_route_prob
 #define LOGITS_TOKENS  4u
 #define LOGITS_EXPERTS 4u /* of a team */
 #define SELECT_LANES   32u
+#define MOST_LANES     256u
 #define SELECT_TOKENS  4u /* of a work-group */
 #define MAX_ROW_GROUPS 32768u
 #define FEW_TOKENS     8u
+#define MORE_TOKENS    32u /* that one work-group has at most, */
+#define MORE_COMPARISONS (1u << 17) /* of experts with each other */
 #define FEW_PAIRS      512u
 
 llmk_status llmk_moe_launch_logits(llmk_launch *launch, const llmk_view *x, const llmk_view *gate,
@@ -263,7 +266,7 @@ llmk_status llmk_moe_launch_logits(llmk_launch *launch, const llmk_view *x, cons
  * programs on a CPU. */
 static uint32_t select_lanes(const llmk_caps *caps, uint64_t rows, uint32_t experts)
 {
-    const uint32_t most = rows == 1 ? 256 : 128;
+    const uint32_t most = rows == 1 ? MOST_LANES : 128;
     return !llmk_is_cpu(caps) && experts > 64 && caps->max_work_group >= most * rows ? most
                                                                                      : SELECT_LANES;
 }
@@ -277,7 +280,14 @@ static size_t select_local_bytes(uint64_t rows, uint32_t lanes, uint32_t experts
 /* Rows of items of the one work-group that has all tokens. */
 static uint64_t few_rows(uint64_t tokens)
 {
-    return tokens == 1 ? 1 : FEW_TOKENS;
+    return tokens == 1 ? 1 : tokens <= FEW_TOKENS ? FEW_TOKENS : MORE_TOKENS;
+}
+
+/* Whether that takes less time than a kernel more would. */
+static bool are_few(const llmk_caps *caps, uint64_t tokens, uint32_t experts)
+{
+    return tokens <= FEW_TOKENS || (!llmk_is_cpu(caps) && tokens <= MORE_TOKENS &&
+                                    tokens * experts * experts <= MORE_COMPARISONS);
 }
 
 bool llmk_moe_selects_and_dispatches(const llmk_caps *caps, uint64_t tokens, uint32_t experts,
@@ -285,7 +295,7 @@ bool llmk_moe_selects_and_dispatches(const llmk_caps *caps, uint64_t tokens, uin
 {
     const uint64_t rows = few_rows(tokens);
     const uint32_t lanes = select_lanes(caps, rows, experts);
-    return tokens <= FEW_TOKENS && tokens * k <= FEW_PAIRS &&
+    return are_few(caps, tokens, experts) && tokens * k <= FEW_PAIRS &&
            caps->max_work_group >= lanes * rows &&
            select_local_bytes(rows, lanes, experts, groups, k) + 2 * sizeof(cl_int) * FEW_PAIRS <=
                caps->local_bytes;
@@ -295,8 +305,7 @@ llmk_status llmk_moe_launch_select(llmk_launch *launch, const moe_route_problem 
                                    const moe_dispatch *dispatch)
 {
     const uint64_t rows = dispatch ? few_rows(p->tokens) : SELECT_TOKENS;
-    const uint32_t lanes =
-        dispatch ? select_lanes(&launch->ctx->caps, rows, p->experts) : SELECT_LANES;
+    const uint32_t lanes = select_lanes(&launch->ctx->caps, rows, p->experts);
     llmk_kernel k = llmk_kernel_open(launch, PORTABLE_FILE, "",
                                      dispatch ? "moe_select_dispatch" : "moe_select");
     arg_select(&k, p);
@@ -337,7 +346,7 @@ static bool portable_supports(llmk_context *ctx, const void *problem, llmk_reaso
         return llmk_no(why, "work-groups of %u items are too large for the device", LOGITS_ITEMS);
     if (p->x.ncols > INT32_MAX)
         return llmk_no(why, "rows of x are too long");
-    if (select_local_bytes(SELECT_TOKENS, SELECT_LANES, p->experts, p->routing.groups, p->k) >
+    if (select_local_bytes(SELECT_TOKENS, MOST_LANES, p->experts, p->routing.groups, p->k) >
         ctx->caps.local_bytes)
         return llmk_no(why, "%u experts take more than the device's local memory", p->experts);
     return llmk_unit_rows((const llmk_view *[]){&p->x, &p->gate}, (const char *[]){"x", "gate"}, 2,
