@@ -3,7 +3,8 @@
 // logits.
 //
 // moe_select_dispatch is for so few tokens that one work-group has them all: it goes on and sorts
-// the chosen pairs of token and expert.
+// the chosen pairs of token and expert. moe_route_one computes one token's logits, too, of few experts.
+#include "common/chunk.clh"
 #include "common/local_sum.clh"
 #include "moe_permute/moe_dispatch.clh"
 #include "moe_route/moe_route.clh"
@@ -93,6 +94,8 @@ static inline void exclude_groups(local uint *key, local uint *group_key, uint e
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
+#define UNROLL _Pragma("unroll")
+
 static inline __attribute__((always_inline)) void select_experts(SELECT_PARAMETERS)
 {
     const uint lane = get_local_id(0), lanes = get_local_size(0), row = get_local_id(1);
@@ -166,4 +169,75 @@ kernel void moe_select_dispatch(SELECT_PARAMETERS, DISPATCH_PARAMETERS, local in
     select_experts(SELECT_ARGUMENTS);
     barrier(CLK_LOCAL_MEM_FENCE);
     dispatch_few(chosen, (uint)tokens * k, sort, DISPATCH_ARGUMENTS);
+}
+
+// ---- One token
+
+#define ONE_ROWS  16 // of 32 items each
+#define ONE_ITEMS (ONE_ROWS * 32)
+#define TOGETHER  8 // experts whose rows are asked for at once
+
+static inline float8 fetch8_any(global const void *p, uint type, ulong i, uint n, uint wide)
+{
+    if (type == DT_F32)
+        return f32_fetch8((global const float *)p, i, n, wide);
+    if (type == DT_F16)
+        return f16_fetch8((global const ushort *)p, i, n, wide);
+    return bf16_fetch8((global const ushort *)p, i, n, wide);
+}
+
+// wide: x and the rows of gate are on 16-byte boundaries. logits: f32, of one row. All rows of items
+// choose the same, the first one writes.
+kernel __attribute__((reqd_work_group_size(32, ONE_ROWS, 1))) void
+moe_route_one(global const void *x, const rows_t x_rows, const uint x_type,
+              global const void *gate, const rows_t gate_rows, const uint gate_type,
+              const uint hidden, const uint wide, global const void *gate_bias,
+              const rows_t gate_bias_rows, const uint gate_bias_type, // 0: absent
+              SELECT_PARAMETERS, DISPATCH_PARAMETERS, local int *sort)
+{
+    local float parts[TOGETHER][ONE_ITEMS], sums[TOGETHER][32];
+    const uint lane = get_local_id(0), row = get_local_id(1), item = row * 32 + lane;
+    for (uint e0 = 0; e0 < experts; e0 += TOGETHER) {
+        float sum[TOGETHER];
+        for (uint e = 0; e < TOGETHER; e++)
+            sum[e] = 0.0f;
+        for (uint h = item * 8; h < hidden; h += ONE_ITEMS * 8) {
+            const uint n = min(hidden - h, 8u);
+            const float8 v = fetch8_any(x, x_type, x_rows.offset + h, n, wide);
+            float8 w[TOGETHER];
+            UNROLL
+            for (uint e = 0; e < TOGETHER; e++)
+                w[e] = fetch8_any(gate, gate_type,
+                                  row_begin(gate_rows, min(e0 + e, experts - 1)) + h, n, wide);
+            UNROLL
+            for (uint e = 0; e < TOGETHER; e++) {
+                const float4 q = v.lo * w[e].lo + v.hi * w[e].hi;
+                sum[e] += q.x + q.y + (q.z + q.w);
+            }
+        }
+        UNROLL
+        for (uint e = 0; e < TOGETHER; e++)
+            parts[e][item] = sum[e];
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (row < TOGETHER) {
+            float one = 0.0f;
+            for (uint r = 0; r < ONE_ROWS; r++)
+                one += parts[row][r * 32 + lane];
+            sums[row][lane] = one;
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (lane == 0 && row < TOGETHER && e0 + row < experts) {
+            float total = 0.0f;
+            for (uint l = 0; l < 32; l++)
+                total += sums[row][l];
+            if (gate_bias_type)
+                total += load_any(gate_bias, gate_bias_type,
+                                  gate_bias_rows.offset + (e0 + row) * gate_bias_rows.inner);
+            ((global float *)logits)[logits_rows.offset + (e0 + row) * logits_rows.inner] = total;
+        }
+    }
+    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
+    select_experts(SELECT_ARGUMENTS);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    dispatch_few(chosen, k, sort, DISPATCH_ARGUMENTS);
 }

@@ -126,6 +126,8 @@ static llmk_status route(llmk_launch *launch, const problem *p, const moe_steps 
         .routing = plan->routing,
     };
     r.logits = llmk_moe_view(plan->logits, LLMK_F32, tokens, plan->id_end);
+    if (steps->route_one)
+        return llmk_moe_launch_route_one(launch, &r, dispatch);
     LLMK_TRY(llmk_moe_launch_logits(launch, &r.x, &r.gate, &r.router_bias, &r.logits, ref));
     r.router_bias = (llmk_view){0};
     if (ref)

@@ -321,9 +321,13 @@ moe_steps llmk_moe_steps(const llmk_moe_plan *p, uint64_t tokens, bool given,
     s.select_dispatch =
         !products->ref && !given &&
         llmk_moe_selects_and_dispatches(&p->ctx->caps, tokens, p->id_end, p->routing.groups, p->k);
+    const moe_route_problem route = {
+        .x = {.ncols = p->hidden}, .tokens = tokens, .experts = p->id_end, .k = p->k,
+        .routing = p->routing};
+    s.route_one = !products->ref && !given && llmk_moe_routes_at_once(&p->ctx->caps, &route);
     s.combine = products->combine && few && down == 1;
     /* Logits, choice and dispatch. */
-    s.kernels = given ? 1 : s.select_dispatch ? 2 : 3;
+    s.kernels = given || s.route_one ? 1 : s.select_dispatch ? 2 : 3;
     s.kernels +=
         products->gathers + (uint32_t)p->gate_weights->segment_count + (s.combine ? 1 : down + 1);
     if (p->has_shared)

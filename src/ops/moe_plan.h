@@ -39,6 +39,7 @@ const grouped_products *llmk_moe_products(const llmk_moe_plan *plan, uint64_t to
 
 /* What a call does, and in how many kernels. */
 typedef struct moe_steps {
+    bool route_one;       /* logits, routing and dispatch in one kernel */
     bool select_dispatch; /* routing and dispatch in one kernel after the logits */
     bool combine;         /* the down product adds up */
     uint32_t height;      /* of tiles */

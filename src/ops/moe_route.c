@@ -187,7 +187,7 @@ static llmk_status launch_logits_ref(llmk_launch *launch, const llmk_view *x, co
 }
 
 /* What both variants' kernels that choose take, up to the options. */
-static void arg_select(llmk_kernel *k, const moe_route_problem *p)
+static void arg_chosen(llmk_kernel *k, const moe_route_problem *p)
 {
     arg_vector(k, &p->logits);
     arg_vector(k, &p->router_bias);
@@ -203,7 +203,7 @@ static void arg_select(llmk_kernel *k, const moe_route_problem *p)
 llmk_status llmk_moe_launch_select_ref(llmk_launch *launch, const moe_route_problem *p)
 {
     llmk_kernel k = llmk_kernel_open(launch, REF_FILE, "", "moe_route_ref");
-    arg_select(&k, p);
+    arg_chosen(&k, p);
     const size_t local = 16;
     return llmk_kernel_enqueue(&k, (size_t[]){(size_t)((p->tokens + local - 1) / local), 1, 1},
                                (size_t[]){local, 1, 1});
@@ -223,6 +223,11 @@ llmk_status llmk_moe_launch_select_ref(llmk_launch *launch, const moe_route_prob
 #define MORE_TOKENS    32u /* that one work-group has at most, */
 #define MORE_COMPARISONS (1u << 17) /* of experts with each other */
 #define FEW_PAIRS      512u
+/* Of the kernel that has one token, and what of the gate one work-group reads in less time than a
+ * kernel more takes. */
+#define ONE_ROWS     16u
+#define ONE_BYTES    (8u * (ONE_ROWS + 1) * 32u * 4u)
+#define ONE_ELEMENTS (1u << 16)
 
 llmk_status llmk_moe_launch_logits(llmk_launch *launch, const llmk_view *x, const llmk_view *gate,
                                    const llmk_view *router_bias, const llmk_view *logits, bool ref)
@@ -290,6 +295,16 @@ static bool are_few(const llmk_caps *caps, uint64_t tokens, uint32_t experts)
                                     tokens * experts * experts <= MORE_COMPARISONS);
 }
 
+/* SELECT_PARAMETERS, for so many rows of so many items. */
+static void arg_select(llmk_kernel *k, const moe_route_problem *p, uint64_t rows, uint32_t lanes)
+{
+    arg_chosen(k, p);
+    llmk_arg_local(k, (size_t)rows * p->experts * sizeof(cl_uint));
+    llmk_arg_local(k, (size_t)rows * 2 * p->routing.groups * sizeof(cl_uint));
+    llmk_arg_local(k, (size_t)rows * p->k * sizeof(cl_int));
+    llmk_arg_local(k, (size_t)rows * lanes * sizeof(cl_float));
+}
+
 bool llmk_moe_selects_and_dispatches(const llmk_caps *caps, uint64_t tokens, uint32_t experts,
                                      uint32_t groups, uint32_t k)
 {
@@ -308,17 +323,39 @@ llmk_status llmk_moe_launch_select(llmk_launch *launch, const moe_route_problem 
     const uint32_t lanes = select_lanes(&launch->ctx->caps, rows, p->experts);
     llmk_kernel k = llmk_kernel_open(launch, PORTABLE_FILE, "",
                                      dispatch ? "moe_select_dispatch" : "moe_select");
-    arg_select(&k, p);
-    llmk_arg_local(&k, (size_t)rows * p->experts * sizeof(cl_uint));
-    llmk_arg_local(&k, (size_t)rows * 2 * p->routing.groups * sizeof(cl_uint));
-    llmk_arg_local(&k, (size_t)rows * p->k * sizeof(cl_int));
-    llmk_arg_local(&k, (size_t)rows * lanes * sizeof(cl_float));
+    arg_select(&k, p, rows, lanes);
     if (dispatch) {
         llmk_moe_arg_dispatch(&k, dispatch);
         llmk_arg_local(&k, 2 * sizeof(cl_int) * (size_t)p->tokens * p->k);
     }
     return llmk_kernel_enqueue(&k, (size_t[]){(size_t)((p->tokens + rows - 1) / rows), 1, 1},
                                (size_t[]){lanes, (size_t)rows, 1});
+}
+
+bool llmk_moe_routes_at_once(const llmk_caps *caps, const moe_route_problem *p)
+{
+    return p->tokens == 1 && p->experts * p->x.ncols <= ONE_ELEMENTS && p->k <= FEW_PAIRS &&
+           caps->max_work_group >= ONE_ROWS * SELECT_LANES &&
+           select_local_bytes(ONE_ROWS, SELECT_LANES, p->experts, p->routing.groups, p->k) +
+                   ONE_BYTES + 2 * sizeof(cl_int) * p->k <=
+               caps->local_bytes;
+}
+
+llmk_status llmk_moe_launch_route_one(llmk_launch *launch, const moe_route_problem *p,
+                                      const moe_dispatch *dispatch)
+{
+    llmk_kernel k = llmk_kernel_open(launch, PORTABLE_FILE, "", "moe_route_one");
+    moe_route_problem chosen = *p;
+    chosen.router_bias = (llmk_view){0};
+    arg_vector(&k, &p->x);
+    arg_vector(&k, &p->gate);
+    llmk_arg_u32(&k, (uint32_t)p->x.ncols);
+    llmk_arg_u32(&k, p->x.align >= 16 && p->gate.align >= 16);
+    arg_vector(&k, &p->router_bias);
+    arg_select(&k, &chosen, ONE_ROWS, SELECT_LANES);
+    llmk_moe_arg_dispatch(&k, dispatch);
+    llmk_arg_local(&k, 2 * sizeof(cl_int) * p->k);
+    return llmk_kernel_enqueue(&k, (size_t[]){1, 1, 1}, (size_t[]){SELECT_LANES, ONE_ROWS, 1});
 }
 
 static llmk_status launch(llmk_launch *l, const moe_route_problem *problem, bool ref)
