@@ -169,6 +169,7 @@ static void arg_routing(llmk_kernel *k, const moe_routing *r)
     llmk_arg_f32(k, r->eps);
 }
 
+#include <stdlib.h>
 #define REF_FILE "moe_route/moe_route_ref.cl"
 
 static llmk_status launch_logits_ref(llmk_launch *launch, const llmk_view *x, const llmk_view *gate,
@@ -334,7 +335,7 @@ llmk_status llmk_moe_launch_select(llmk_launch *launch, const moe_route_problem 
 
 bool llmk_moe_routes_at_once(const llmk_caps *caps, const moe_route_problem *p)
 {
-    return p->tokens == 1 && p->experts * p->x.ncols <= ONE_ELEMENTS && p->k <= FEW_PAIRS &&
+    return !getenv("LLMK_X_NOONE") && p->tokens == 1 && p->experts * p->x.ncols <= ONE_ELEMENTS && p->k <= FEW_PAIRS &&
            caps->max_work_group >= ONE_ROWS * SELECT_LANES &&
            select_local_bytes(ONE_ROWS, SELECT_LANES, p->experts, p->routing.groups, p->k) +
                    ONE_BYTES + 2 * sizeof(cl_int) * p->k <=
