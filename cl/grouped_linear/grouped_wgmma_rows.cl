@@ -7,6 +7,12 @@
 //
 //     -DX=f16 | bf16
 #define TILE_M         192
+#ifndef AHEAD
+#define AHEAD 0
+#endif
+#ifndef TOP
+#define TOP 0
+#endif
 #define REGS_UP 232
 #define REGS_DOWN 40
 #define NV90_PAIR_HALF 96
@@ -28,6 +34,14 @@ LINEAR_INLINE void bring_part(const grouped_t g, stages_t *s, const part_t p, ul
     const uint at = (p.group - g.first) * g.blocks + column / unit;
     for (uint k = p.k; k < p.k_end; k += TILE_K) {
         const uint to = s->tiles + s->slot * STAGE, full = s->full + s->slot * 8;
+#if AHEAD
+        if (k + AHEAD * TILE_K < p.k_end && (!TOP || p.rows <= TOP))
+            for (uint i = 0; i < teams; i++) {
+                nv90_prefetch_units(maps + NV90_MAP_BYTES, k + AHEAD * TILE_K, at + i * 4);
+                if (is_gated)
+                    nv90_prefetch_units(maps + 2 * NV90_MAP_BYTES, k + AHEAD * TILE_K, at + i * 4);
+            }
+#endif
         nv90_barrier_wait(s->free + s->slot * 8, s->phase ^ 1);
         nv90_barrier_expect(full, x_boxes * BOX_BYTES + teams * TEAM_BYTES);
         for (uint i = 0; i < teams; i++) {
