@@ -52,6 +52,7 @@
 typedef struct {
     global const uchar *data, *scales, *zeros;
     uint row, step, last;
+    uint chunk; // of 16 bytes of x and of rows of W, from where on
 } block_t;
 
 LINEAR_INLINE void clear(float *sum)
@@ -111,24 +112,46 @@ LINEAR_INLINE float total_of(local const float *sums, const uint warps, const ui
 
 // ---- Which tile is whose
 
+// A tile, a block of columns, and of K, where it is split, share `way`: k elements from a chunk on.
 typedef struct {
     tile_t tile;
-    uint column; // block of columns
+    uint column, way, chunk, k;
 } place_t;
+#define CAN_SPLIT(kind) (!W_IS_CODES && (kind) != GATHERED)
 
 // This work-group's. Those of one expert start together: the tiles of a block of columns, which share
 // W, then those of the next block, which share x. In local memory, so that the end needs no registers.
+//
+// K is split into shares while that makes no more work-groups than `room`, which find room at one time:
+// the first one says how many behind the schedule.
 LINEAR_INLINE void find_place(local place_t *place, global const int *schedule, uint groups,
-                              uint first, uint last, uint rows, uint height, uint columns)
+                              uint first, uint last, uint rows, uint height, uint columns, uint k,
+                              uint most_ways, uint room)
 {
-    const uint id = (uint)get_group_id(1) * (uint)get_num_groups(0) + (uint)get_group_id(0);
+    const uint launched = (uint)(get_num_groups(0) * get_num_groups(1));
+    uint id = (uint)get_group_id(1) * (uint)get_num_groups(0) + (uint)get_group_id(0);
     global const int *tiles = schedule + groups + 1;
     const uint begin = schedule ? (uint)tiles[first] : 0;
     const uint end = schedule ? (uint)tiles[last] : (rows + height - 1) / height;
+    const uint all = (end - begin) * columns, steps = (k + STEP_K - 1) / STEP_K;
+    uint ways = 1, way = 0;
+    if (most_ways > 1 && all > 0) {
+        ways = clamp(min(room, launched) / all, 1u, min(most_ways, steps));
+        way = id / all;
+        id -= way * all;
+    }
     const uint t = begin + id / columns;
-    if (t >= end && get_local_id(0) == 0)
-        place->tile.rows = 0;
-    for (uint g = first + (uint)get_local_id(0); g < last; g += (uint)get_local_size(0)) {
+    if (get_local_id(0) == 0) {
+        if (t >= end || way >= ways)
+            place->tile.rows = 0;
+        place->way = way;
+        place->chunk = steps * way / ways * (STEP_K / 8);
+        place->k = min(k, steps * (way + 1) / ways * STEP_K) - place->chunk * 8;
+        if (schedule && get_group_id(0) == 0 && get_group_id(1) == 0)
+            ((global int *)schedule)[2 * (groups + 1) + 2] = (int)ways;
+    }
+    for (uint g = first + (uint)get_local_id(0); way < ways && g < last;
+         g += (uint)get_local_size(0)) {
         const uint from = schedule ? (uint)tiles[g] : 0, to = schedule ? (uint)tiles[g + 1] : end;
         const uint row = schedule ? (uint)schedule[g] : 0;
         const uint row_end = schedule ? (uint)schedule[g + 1] : rows;
@@ -143,20 +166,21 @@ LINEAR_INLINE void find_place(local place_t *place, global const int *schedule, 
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
-#define FIND_PLACE(columns)                                                                        \
+#define FIND_PLACE(columns, most_ways, room)                                                       \
     local place_t place;                                                                           \
-    find_place(&place, schedule, schedule_groups, first, last, rows, height, columns)
+    find_place(&place, schedule, schedule_groups, first, last, rows, height, columns, k,           \
+               most_ways, room)
 
 // ---- The kernels, for tiles of up to eight rows (and schedules of that height), or sixteen
 
 // Rows of x of this lane's column, eight and eight.
-#define FIND_X_ROWS(most, kind)                                                                    \
+#define FIND_X_ROWS(most, kind, chunk)                                                                 \
     ulong x_row[MAX_PARTS];                                                                        \
     FRAGMENT_UNROLL                                                                                \
     for (uint p = 0; p < (most) / 8; p++) {                                                        \
         const ulong row = x_row_of(tile.begin + min(p * 8 + unit.lane / 4, tile.rows - 1), source, \
                                    source_rows, fan, x_count);                                     \
-        x_row[p] = begin_of(x_rows, (uint)row, kind);                                              \
+        x_row[p] = begin_of(x_rows, (uint)row, kind) + chunk;                                      \
     }
 
 // The tile's products, by the number of its rows. Emulated, which is slow anyway, there is less to
@@ -188,22 +212,25 @@ LINEAR_INLINE void put_part(fragment_unit unit, local float *sums, uint p,
 // Two blocks of 16 columns.
 #define LINEAR(name, warps, bound, most, kind)                                                     \
     kernel __attribute__((reqd_work_group_size((warps)*32, 1, 1))) bound void name(                     \
-        GROUPED_PARAMETERS, const uint height)                                                     \
+        GROUPED_PARAMETERS, const uint height, const uint most_ways, const uint room)              \
     {                                                                                              \
         local float sums[(warps)*8 * SUM_PITCH(2)];                                                \
         FRAGMENT_UNIT(unit, warps);                                                                \
-        FIND_PLACE((n + 31) / 32);                                                                 \
+        FIND_PLACE((n + 31) / 32, CAN_SPLIT(kind) ? most_ways : 1, room);                           \
         float sum[MAX_TILES][MAX_PARTS][4];                                                        \
         if (place.tile.rows > 0 && place.tile.group != empty) {                                    \
             const tile_t tile = place.tile;                                                        \
             const uint n0 = place.column * 32;                                                     \
-            const linear_t a = GROUPED_EXPERT(tile.group);                                         \
+            linear_t a = GROUPED_EXPERT(tile.group);                                               \
+            const uint chunk = CAN_SPLIT(kind) ? place.chunk : 0;                                  \
+            if (CAN_SPLIT(kind))                                                                   \
+                a.k = place.k;                                                                     \
             const uint base = (tile.group - first) * n;                                            \
             const block_t block[MAX_TILES] = {                                                     \
-                {data, scales, zeros, base + n0, 1, base + n - 1},                                 \
-                {data, scales, zeros, base + n0 + 16, 1, base + n - 1}};                           \
-            FIND_X_ROWS(most, kind)                                                                \
-            STREAM(a, block, warps, most, kind)                                                       \
+                {data, scales, zeros, base + n0, 1, base + n - 1, chunk},                          \
+                {data, scales, zeros, base + n0 + 16, 1, base + n - 1, chunk}};                    \
+            FIND_X_ROWS(most, kind, chunk)                                                                \
+            STREAM(a, block, warps, most, kind)                                                     \
         }                                                                                          \
         FRAGMENT_UNROLL                                                                            \
         for (uint p = 0; p < (most) / 8; p++) {                                                    \
@@ -215,10 +242,11 @@ LINEAR_INLINE void put_part(fragment_unit unit, local float *sums, uint p,
                     continue;                                                                      \
                 float v = 0.0f;                                                                    \
                 if (place.tile.group != empty)                                                     \
-                    v = total_of(sums, warps, 2, o % 32, o / 32) +                                        \
-                        bias_of(bias, bias_type, bias_rows, place.tile.group, column);             \
-                store_any(y, y_type,                                                               \
-                          row_begin(y_rows, place.tile.begin + row) + column * y_rows.inner, v);   \
+                    v = total_of(sums, warps, 2, o % 32, o / 32) +                                 \
+                        bias_of(bias, place.way ? 0 : bias_type, bias_rows, place.tile.group,      \
+                                column);                                                           \
+                const ulong y_row = (ulong)place.way * rows + place.tile.begin + row;              \
+                store_any(y, y_type, row_begin(y_rows, y_row) + column * y_rows.inner, v);         \
             }                                                                                      \
         }                                                                                          \
     }
@@ -230,7 +258,7 @@ LINEAR_INLINE void put_part(fragment_unit unit, local float *sums, uint p,
     {                                                                                              \
         local float sums[(warps)*8 * SUM_PITCH(2)];                                                \
         FRAGMENT_UNIT(unit, warps);                                                                \
-        FIND_PLACE((outputs + 15) / 16);                                                           \
+        FIND_PLACE((outputs + 15) / 16, 1, 0);                                                          \
         const bool pairs = W_IS_CODES && step == 2;                                                \
         float sum[MAX_TILES][MAX_PARTS][4];                                                        \
         if (place.tile.rows > 0) {                                                                 \
@@ -240,10 +268,10 @@ LINEAR_INLINE void put_part(fragment_unit unit, local float *sums, uint p,
             const uint base = (tile.group - first) * n + f0 * step;                                \
             const uint last_f = (outputs - 1 - f0) * step, up = pairs ? 16 : up_first;             \
             const block_t block[MAX_TILES] = {                                                     \
-                {data, scales, zeros, base, step, base + last_f},                                  \
-                {up_data, up_scales, up_zeros, base + up, step, base + last_f + up_first}};        \
-            FIND_X_ROWS(most, kind)                                                                \
-            STREAM(a, block, warps, most, kind)                                                       \
+                {data, scales, zeros, base, step, base + last_f, 0},                                \
+                {up_data, up_scales, up_zeros, base + up, step, base + last_f + up_first, 0}};     \
+            FIND_X_ROWS(most, kind, 0)                                                              \
+            STREAM(a, block, warps, most, kind)                                                      \
         }                                                                                          \
         FRAGMENT_UNROLL                                                                            \
         for (uint p = 0; p < (most) / 8; p++) {                                                    \
@@ -355,7 +383,7 @@ LINEAR_INLINE void add_biases(local float *biases, local const table_t *table, u
                 const uint e = table.group[t];                                                     \
                 const linear_t a = GROUPED_EXPERT(e);                                              \
                 const block_t block[1] = {                                                         \
-                    {data, scales, zeros, (e - first) * n + n0, 1, (e - first) * n + n - 1}};      \
+                    {data, scales, zeros, (e - first) * n + n0, 1, (e - first) * n + n - 1, 0}};      \
                 const int row = table.row[t * 8 + unit.lane / 4];                                  \
                 const ulong x_row = begin_of(x_rows, (uint)max(row, 0), kind);                       \
                 float sum[MAX_TILES][MAX_PARTS][4];                                                \
@@ -403,6 +431,7 @@ LINEAR_INLINE void add_biases(local float *biases, local const table_t *table, u
 
 FEW_ROWS(LINEAR, grouped_stream_low, PLAIN)
 MORE_ROWS(LINEAR, grouped_stream_high, PLAIN)
+LINEAR(grouped_stream_high3, 4, RESIDENT(3), HIGH, PLAIN)
 LINEAR(grouped_stream_gathered, 4, RESIDENT(3), HIGH, GATHERED)
 FEW_ROWS(GATED, grouped_stream_gated_low, PLAIN)
 MORE_ROWS(GATED, grouped_stream_gated_high, PLAIN)

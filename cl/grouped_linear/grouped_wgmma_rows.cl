@@ -6,16 +6,14 @@
 // the same of up. A lane has four neighbouring outputs of a row of x, or two of gated pairs.
 //
 //     -DX=f16 | bf16
-#define TILE_M         192
-#ifndef AHEAD
-#define AHEAD 0
-#endif
-#ifndef TOP
-#define TOP 0
-#endif
-#define REGS_UP 232
+#define NV90_PAIR_HALF (TILE_M / 2)
+#if TILE_M > 160
+#define REGS_UP   232
 #define REGS_DOWN 40
-#define NV90_PAIR_HALF 96
+#else
+#define REGS_UP   216
+#define REGS_DOWN 72
+#endif
 #include "grouped_linear/grouped_wgmma.clh"
 #include "common/nv90_pair.clh"
 
@@ -34,14 +32,6 @@ LINEAR_INLINE void bring_part(const grouped_t g, stages_t *s, const part_t p, ul
     const uint at = (p.group - g.first) * g.blocks + column / unit;
     for (uint k = p.k; k < p.k_end; k += TILE_K) {
         const uint to = s->tiles + s->slot * STAGE, full = s->full + s->slot * 8;
-#if AHEAD
-        if (k + AHEAD * TILE_K < p.k_end && (!TOP || p.rows <= TOP))
-            for (uint i = 0; i < teams; i++) {
-                nv90_prefetch_units(maps + NV90_MAP_BYTES, k + AHEAD * TILE_K, at + i * 4);
-                if (is_gated)
-                    nv90_prefetch_units(maps + 2 * NV90_MAP_BYTES, k + AHEAD * TILE_K, at + i * 4);
-            }
-#endif
         nv90_barrier_wait(s->free + s->slot * 8, s->phase ^ 1);
         nv90_barrier_expect(full, x_boxes * BOX_BYTES + teams * TEAM_BYTES);
         for (uint i = 0; i < teams; i++) {
@@ -71,7 +61,9 @@ LINEAR_INLINE share_t share_of(const grouped_t g, const end_t e, const part_t p)
 {
     // ptxas must not know that the item is always the same, or it keeps what it makes of it.
     uint item = (uint)get_local_id(0);
+    #ifndef BEFORE
     asm volatile("" : "+r"(item));
+#endif
     const uint team = item / 128, warp = item % 128 / 32;
     const uint each = e.is_gated ? 2 : 4, all = e.is_gated ? 2 : 1;
     const uint column = (p.column + team * TEAM_ROWS) / all + warp * 8 * each + item % 32 / 4 * each;
@@ -114,9 +106,13 @@ LINEAR_INLINE float2 two_of(const float *sums, uint b, uint j, uint e)
     return (float2)(at[0], at[2]);
 }
 
+// A branch for each 32 rows, of all lanes alike, so that what is not there takes no time.
 #define EACH_ROW(s)                                                                                \
     UNROLL                                                                                         \
-    for (uint j = 0; j < TILE_M / 8; j++)                                                          \
+    for (uint at = 0; at < TILE_M / 8; at += 4)                                                    \
+        if (at * 8 < (s).rows)                                                                     \
+            UNROLL                                                                                 \
+    for (uint j = at; j < at + 4; j++)                                                             \
         UNROLL                                                                                     \
         for (uint i = 0; i < 2; i++)                                                               \
             if (j * 8 + (s).row + i < (s).rows)
@@ -190,21 +186,26 @@ MULTIPLY_PAIR(32)
 MULTIPLY_PAIR(64)
 MULTIPLY_PAIR(96)
 MULTIPLY_PAIR(128)
-MULTIPLY_PAIR(144)
 MULTIPLY_PAIR(160)
+#if TILE_M > 160
+MULTIPLY_PAIR(144)
 MULTIPLY_PAIR(176)
 MULTIPLY_PAIR(192)
+#endif
 
 LINEAR_INLINE void multiply_part(float *sums, stages_t *s, uint rows, uint k, uint w_at)
 {
+#if TILE_M > 160
     if (rows > 176)
         multiply_pair_192(sums, s, k, w_at, 0);
     else if (rows > 160)
         multiply_pair_176(sums, s, k, w_at, 0);
-    else if (rows > 144)
-        multiply_pair_160(sums, s, k, w_at, 0);
-    else if (rows > 128)
+    else if (rows > 128 && rows <= 144)
         multiply_pair_144(sums, s, k, w_at, 0);
+    else
+#endif
+    if (rows > 128)
+        multiply_pair_160(sums, s, k, w_at, 0);
     else if (rows > 96)
         multiply_pair_128(sums, s, k, w_at, 0);
     else if (rows > 64)
@@ -222,15 +223,20 @@ LINEAR_INLINE void multiply_parts(const grouped_t g, const end_t e, stages_t s, 
         const part_t p = hear_part(&t);
         if (p.rows == 0)
             break;
+#ifdef BEFORE
+        const share_t share = share_of(g, e, p);
+#endif
         float sums[NV90_PAIR_SUMS];
         UNROLL
         for (uint i = 0; i < NV90_PAIR_SUMS; i++)
             sums[i] = 0.0f;
         if (p.group != g.empty)
             multiply_part(sums, &s, p.rows, p.k_end - p.k, w_at);
+#ifndef BEFORE
         // What else a tile needs is read again: beside the sums there are no registers for it.
         const share_t share = share_of(g, e, t.parts[t.slot]);
         nv90_warp_sync();
+#endif
         if (get_local_id(0) % 32 == 0)
             free_part(&t);
         next_told(&t);

@@ -14,6 +14,7 @@
 #define COLUMNS_PAIRED  16u
 #define COLUMNS_COMBINE 16u
 #define WARP            32u
+#define RESIDENT        4u /* work-groups of high tiles that find room on a compute unit */
 /* Warps of a work-group: of low tiles, by what W is, where it adds up, and of all others. */
 #define ROWS_WARPS          8u
 #define CODES_WARPS         2u
@@ -128,6 +129,9 @@ static llmk_kernel open_kernel(llmk_launch *launch, const grouped_problem *p, co
     llmk_linear_defines(p->x.dtype, w->layout, typed);
     llmk_join(defines, sizeof defines, typed, llmk_grouped_is_codes(w) ? " -DSPAN=" : "",
               llmk_grouped_is_codes(w) ? llmk_digits(llmk_linear_span(w)) : "", " -DFRAGMENT_MMA", unit, NULL);
+    if (getenv("LLMK_X_HIGH3") && stage == STAGE_LINEAR && high && kind_of(p) == PLAIN)
+        return llmk_kernel_open(launch, "grouped_linear/grouped_stream.cl", defines,
+                            "grouped_stream_high3");
     return llmk_kernel_open(launch, "grouped_linear/grouped_stream.cl", defines,
                             kernels[stage][high][kind_of(p)]);
 }
@@ -153,6 +157,10 @@ static llmk_status launch_stream(llmk_launch *launch, const grouped_problem *p, 
         if (gated)
             llmk_grouped_arg_gate(&k, p->gate, &p->gate->up->segments[i]);
         llmk_arg_u32(&k, p->height);
+        if (!gated) {
+            llmk_arg_u32(&k, p->most_ways && !getenv("LLMK_X_ONE") ? p->most_ways : 1);
+            llmk_arg_u32(&k, launch->ctx->caps.compute_units * RESIDENT);
+        }
         LLMK_TRY(llmk_kernel_enqueue(&k,
                                      (size_t[]){(size_t)llmk_grouped_most_tiles(p, s), blocks, 1},
                                      (size_t[]){(size_t)warps * WARP, 1, 1}));
@@ -198,6 +206,7 @@ static llmk_status emulated_combine(llmk_launch *launch, const grouped_problem *
 }
 
 const grouped_products llmk_grouped_nv_stream = {
+    .splits = true,
     .supports = nv_supports,
     .suits = nv_suits,
     .height = height,
@@ -206,6 +215,7 @@ const grouped_products llmk_grouped_nv_stream = {
 };
 
 const grouped_products llmk_grouped_emulated_nv_stream = {
+    .splits = true,
     .supports = emulated_supports,
     .suits = emulated_suits,
     .height = height,

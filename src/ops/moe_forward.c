@@ -9,9 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Shares into which the down product's K is split, at most. */
-#define MOST_WAYS 8u
-
 typedef struct problem {
     const llmk_moe_plan *plan;
     llmk_view x, ids, weights, y;
@@ -166,7 +163,7 @@ static void problems_of(const problem *p, const moe_dispatch *dispatch, grouped_
     g.gate = NULL;
     if (plan->down_weights->segment_count == 1 && pairs > 0) {
         const uint64_t ways = plan->row_room / pairs;
-        g.most_ways = ways < MOST_WAYS ? (uint32_t)ways : MOST_WAYS;
+        g.most_ways = ways < MOE_MOST_WAYS ? (uint32_t)ways : MOE_MOST_WAYS;
     }
     out[1] = g;
 }

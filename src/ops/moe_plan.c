@@ -202,6 +202,8 @@ static llmk_status check(llmk_context *ctx, const llmk_moe_desc *d, uint64_t max
 
 /* ---- Memory ---- */
 
+#define SHARES_BYTES (UINT64_C(64) << 20)
+
 static void keep(llmk_moe_plan *p, const llmk_view *view)
 {
     if (!view->present)
@@ -228,13 +230,11 @@ static llmk_status allocate(llmk_moe_plan *p, const char *what, uint64_t rows, u
     return LLMK_OK;
 }
 
-/* Rows of experts' outputs; where their K may be split, room for eight shares, or 64 MiB. */
+/* Rows of experts' outputs, and where they are few, of the shares that K may be split into. */
 static uint64_t rows_with_shares(const llmk_moe_plan *p)
 {
-    const uint64_t pairs = p->max_tokens * p->k, most = (64u << 20) / (4 * p->hidden);
-    if (!llmk_grouped_may_gather(p->ctx, p->down_weights, p->inner) || most <= pairs)
-        return pairs;
-    return most < 8 * pairs ? most : 8 * pairs;
+    const uint64_t pairs = p->max_tokens * p->k, most = SHARES_BYTES / (4 * p->hidden);
+    return most <= pairs ? pairs : most < MOE_MOST_WAYS * pairs ? most : MOE_MOST_WAYS * pairs;
 }
 
 static llmk_status allocate_all(llmk_moe_plan *p)

@@ -6,6 +6,8 @@
 
 /* Memory of ours, or a retained buffer of the caller's. */
 #define MOE_PLAN_BUFFERS 20
+/* Shares into which the down product's K may be split. */
+#define MOE_MOST_WAYS 8u
 
 struct llmk_moe_plan {
     llmk_context *ctx;
