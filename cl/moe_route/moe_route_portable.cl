@@ -17,7 +17,8 @@
         const rows_t weights_rows, const ulong tokens, const uint experts, const uint k,           \
         const uint score, const uint groups, const uint top_groups, const uint renormalize,        \
         const float scale, const float eps,                                                        \
-        local uint *keys,     /* experts a row */                                                  \
+        local float *values,  /* experts a row */                                                  \
+        local uint *keys,     /* the same */                                                       \
         local uint *group_keys, /* twice the groups a row */                                       \
         local int *chosen,    /* k a row */                                                        \
         local float *scratch  /* an item each */
@@ -25,7 +26,7 @@
 #define SELECT_ARGUMENTS                                                                           \
     logits, logits_rows, logits_type, router_bias, router_bias_rows, router_bias_type, correction, \
         correction_rows, correction_type, ids, ids_rows, weights, weights_rows, tokens, experts,   \
-        k, score, groups, top_groups, renormalize, scale, eps, keys, group_keys, chosen, scratch
+        k, score, groups, top_groups, renormalize, scale, eps, values, keys, group_keys, chosen, scratch
 
 // The largest v of this row of items, NaN left out.
 static inline float local_max(float v, local float *scratch)
@@ -103,21 +104,22 @@ static inline __attribute__((always_inline)) void select_experts(SELECT_PARAMETE
     const ulong at = row_begin(logits_rows, t);
     local uint *key = keys + row * experts;
     local int *id = chosen + row * k;
-#define LOGIT(e)                                                                                   \
-    logit_at(logits, logits_type, at, logits_rows.inner, router_bias, router_bias_type,            \
-             router_bias_rows, e)
+    local float *logit = values + row * experts; // of the items that read them themselves, until there is a barrier
+    for (uint e = lane; e < experts; e += lanes)
+        logit[e] = logit_at(logits, logits_type, at, logits_rows.inner, router_bias,
+                            router_bias_type, router_bias_rows, e);
 
     float largest = -INFINITY, sum = 0.0f;
     if (score == SOFTMAX) {
         for (uint e = lane; e < experts; e += lanes)
-            largest = fmax(largest, LOGIT(e));
+            largest = fmax(largest, logit[e]);
         largest = local_max(largest, scratch);
         for (uint e = lane; e < experts; e += lanes)
-            sum += exp(LOGIT(e) - largest);
+            sum += exp(logit[e] - largest);
         sum = row_sum(sum, scratch);
     }
     for (uint e = lane; e < experts; e += lanes) {
-        float choice = LOGIT(e);
+        float choice = logit[e];
         if (correction_type) {
             if (score != TOPK_SOFTMAX)
                 choice = score_of(score, choice, largest, sum);
@@ -139,19 +141,19 @@ static inline __attribute__((always_inline)) void select_experts(SELECT_PARAMETE
 
     if (score == TOPK_SOFTMAX) {
         for (uint j = lane; j < k; j += lanes)
-            largest = fmax(largest, LOGIT(id[j]));
+            largest = fmax(largest, logit[id[j]]);
         largest = local_max(largest, scratch);
         for (uint j = lane; j < k; j += lanes)
-            sum += exp(LOGIT(id[j]) - largest);
+            sum += exp(logit[id[j]] - largest);
         sum = row_sum(sum, scratch);
     }
     float total = 0.0f;
     for (uint j = lane; j < k; j += lanes)
-        total += score_of(score, LOGIT(id[j]), largest, sum);
+        total += score_of(score, logit[id[j]], largest, sum);
     total = row_sum(total, scratch);
     const float divisor = total < eps ? eps : total;
     for (uint j = lane; j < k && token < tokens; j += lanes) {
-        const float s = score_of(score, LOGIT(id[j]), largest, sum);
+        const float s = score_of(score, logit[id[j]], largest, sum);
         ids[row_begin(ids_rows, t) + j * ids_rows.inner] = id[j];
         weights[row_begin(weights_rows, t) + j * weights_rows.inner] =
             (renormalize ? s / divisor : s) * scale;
@@ -164,7 +166,7 @@ kernel void moe_select(SELECT_PARAMETERS)
 }
 
 // One work-group, a row of items for each token.
-kernel void moe_select_dispatch(SELECT_PARAMETERS, DISPATCH_PARAMETERS, local int *sort)
+kernel void moe_select_dispatch(SELECT_PARAMETERS, DISPATCH_PARAMETERS, local int4 *sort)
 {
     select_experts(SELECT_ARGUMENTS);
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -193,7 +195,7 @@ moe_route_one(global const void *x, const rows_t x_rows, const uint x_type,
               global const void *gate, const rows_t gate_rows, const uint gate_type,
               const uint hidden, const uint wide, global const void *gate_bias,
               const rows_t gate_bias_rows, const uint gate_bias_type, // 0: absent
-              SELECT_PARAMETERS, DISPATCH_PARAMETERS, local int *sort)
+              SELECT_PARAMETERS, DISPATCH_PARAMETERS, local int4 *sort)
 {
     local float parts[TOGETHER][ONE_ITEMS], sums[TOGETHER][32];
     const uint lane = get_local_id(0), row = get_local_id(1), item = row * 32 + lane;

@@ -221,7 +221,8 @@ llmk_status llmk_moe_launch_select_ref(llmk_launch *launch, const moe_route_prob
 #define SELECT_TOKENS  4u /* of a work-group */
 #define MAX_ROW_GROUPS 32768u
 #define FEW_TOKENS     8u
-#define MORE_TOKENS    32u /* that one work-group has at most, */
+#define MORE_TOKENS    128u /* that one work-group has at most, */
+#define MORE_ITEMS     1024u
 #define MORE_COMPARISONS (1u << 17) /* of experts with each other */
 #define FEW_PAIRS      512u
 /* Of the kernel that has one token, and what of the gate one work-group reads in less time than a
@@ -240,10 +241,11 @@ llmk_status llmk_moe_launch_logits(llmk_launch *launch, const llmk_view *x, cons
               " -DG=", llmk_dtype_name(gate->dtype), NULL);
     const uint64_t step = (uint64_t)MAX_ROW_GROUPS * LOGITS_TOKENS;
     /* Teams that share K, where there is less to do than teams. */
-    const uint64_t n = gate->nrows;
-    const uint32_t ways = x->nrows <= FEW_TOKENS || n <= LOGITS_EXPERTS ? LOGITS_TEAMS
-                          : n <= UINT64_C(2) * LOGITS_EXPERTS           ? 2
-                                                                        : 1;
+    const uint64_t n = gate->nrows, teams = (x->nrows + 3) / 4 * ((n + 3) / 4);
+    const uint64_t room = (uint64_t)launch->ctx->caps.compute_units * LOGITS_TEAMS;
+    const uint32_t ways = teams <= room || n <= LOGITS_EXPERTS                       ? LOGITS_TEAMS
+                          : teams <= 2 * room || n <= UINT64_C(2) * LOGITS_EXPERTS ? 2
+                                                                                     : 1;
     const uint64_t experts = (uint64_t)(LOGITS_TEAMS / ways) * LOGITS_EXPERTS;
     for (uint64_t first = 0; first < x->nrows; first += step) {
         const uint64_t end = x->nrows - first < step ? x->nrows : first + step;
@@ -268,11 +270,13 @@ llmk_status llmk_moe_launch_logits(llmk_launch *launch, const llmk_view *x, cons
     return LLMK_OK;
 }
 
-/* Items of a token: each expert is compared with all others. More sizes than one would be more
+/* Items of a token: each expert is compared with all others. More sizes than few would be more
  * programs on a CPU. */
 static uint32_t select_lanes(const llmk_caps *caps, uint64_t rows, uint32_t experts)
 {
     const uint32_t most = rows == 1 ? MOST_LANES : 128;
+    if (rows > FEW_TOKENS)
+        return MORE_ITEMS / (uint32_t)rows;
     return !llmk_is_cpu(caps) && experts > 64 && caps->max_work_group >= most * rows ? most
                                                                                      : SELECT_LANES;
 }
@@ -280,13 +284,21 @@ static uint32_t select_lanes(const llmk_caps *caps, uint64_t rows, uint32_t expe
 static size_t select_local_bytes(uint64_t rows, uint32_t lanes, uint32_t experts, uint32_t groups,
                                  uint32_t k)
 {
-    return (size_t)rows * sizeof(cl_uint) * (experts + 2 * groups + k + lanes);
+    return (size_t)rows * sizeof(cl_uint) * (2 * experts + 2 * groups + k + lanes);
+}
+
+/* What dispatch_few takes. */
+static size_t sort_bytes(uint64_t pairs)
+{
+    return (size_t)(2 * ((pairs + 3) / 4) * 16);
 }
 
 /* Rows of items of the one work-group that has all tokens. */
 static uint64_t few_rows(uint64_t tokens)
 {
-    return tokens == 1 ? 1 : tokens <= FEW_TOKENS ? FEW_TOKENS : MORE_TOKENS;
+    if (tokens <= FEW_TOKENS)
+        return tokens == 1 ? 1 : FEW_TOKENS;
+    return tokens <= MORE_TOKENS / 4 ? MORE_TOKENS / 4 : tokens <= MORE_TOKENS / 2 ? MORE_TOKENS / 2 : MORE_TOKENS;
 }
 
 /* Whether that takes less time than a kernel more would. */
@@ -300,6 +312,7 @@ static bool are_few(const llmk_caps *caps, uint64_t tokens, uint32_t experts)
 static void arg_select(llmk_kernel *k, const moe_route_problem *p, uint64_t rows, uint32_t lanes)
 {
     arg_chosen(k, p);
+    llmk_arg_local(k, (size_t)rows * p->experts * sizeof(cl_float));
     llmk_arg_local(k, (size_t)rows * p->experts * sizeof(cl_uint));
     llmk_arg_local(k, (size_t)rows * 2 * p->routing.groups * sizeof(cl_uint));
     llmk_arg_local(k, (size_t)rows * p->k * sizeof(cl_int));
@@ -313,7 +326,7 @@ bool llmk_moe_selects_and_dispatches(const llmk_caps *caps, uint64_t tokens, uin
     const uint32_t lanes = select_lanes(caps, rows, experts);
     return are_few(caps, tokens, experts) && tokens * k <= FEW_PAIRS &&
            caps->max_work_group >= lanes * rows &&
-           select_local_bytes(rows, lanes, experts, groups, k) + 2 * sizeof(cl_int) * FEW_PAIRS <=
+           select_local_bytes(rows, lanes, experts, groups, k) + sort_bytes(FEW_PAIRS) <=
                caps->local_bytes;
 }
 
@@ -327,7 +340,7 @@ llmk_status llmk_moe_launch_select(llmk_launch *launch, const moe_route_problem 
     arg_select(&k, p, rows, lanes);
     if (dispatch) {
         llmk_moe_arg_dispatch(&k, dispatch);
-        llmk_arg_local(&k, 2 * sizeof(cl_int) * (size_t)p->tokens * p->k);
+        llmk_arg_local(&k, sort_bytes(p->tokens * p->k));
     }
     return llmk_kernel_enqueue(&k, (size_t[]){(size_t)((p->tokens + rows - 1) / rows), 1, 1},
                                (size_t[]){lanes, (size_t)rows, 1});
@@ -338,7 +351,7 @@ bool llmk_moe_routes_at_once(const llmk_caps *caps, const moe_route_problem *p)
     return !getenv("LLMK_X_NOONE") && p->tokens == 1 && p->experts * p->x.ncols <= ONE_ELEMENTS && p->k <= FEW_PAIRS &&
            caps->max_work_group >= ONE_ROWS * SELECT_LANES &&
            select_local_bytes(ONE_ROWS, SELECT_LANES, p->experts, p->routing.groups, p->k) +
-                   ONE_BYTES + 2 * sizeof(cl_int) * p->k <=
+                   ONE_BYTES + sort_bytes(p->k) <=
                caps->local_bytes;
 }
 
@@ -355,7 +368,7 @@ llmk_status llmk_moe_launch_route_one(llmk_launch *launch, const moe_route_probl
     arg_vector(&k, &p->router_bias);
     arg_select(&k, &chosen, ONE_ROWS, SELECT_LANES);
     llmk_moe_arg_dispatch(&k, dispatch);
-    llmk_arg_local(&k, 2 * sizeof(cl_int) * p->k);
+    llmk_arg_local(&k, sort_bytes(p->k));
     return llmk_kernel_enqueue(&k, (size_t[]){1, 1, 1}, (size_t[]){SELECT_LANES, ONE_ROWS, 1});
 }
 
