@@ -1,5 +1,5 @@
 /*
- * grouped_nv90.c - grouped products on wgmma, cl/grouped_linear/grouped_wgmma_rows.cl, on NVIDIA GPUs
+ * grouped_nv90.c - grouped products on wgmma, cl/grouped_linear/grouped_wgmma.cl, on NVIDIA GPUs
  * of compute capability 9.0 and from its images, since no driver assembles wgmma from source.
  */
 #include "ops/elementwise.h"
@@ -85,20 +85,20 @@ static llmk_status gather(llmk_launch *launch, const grouped_problem *p, grouped
 
 static llmk_status launch_all(llmk_launch *launch, const grouped_problem *p)
 {
-    static const char *const kernels[] = {"grouped_wgmma_rows", "grouped_wgmma_rows_gated"};
+    static const char *const kernels[] = {"grouped_wgmma", "grouped_wgmma_gated"};
     const uint32_t units = launch->ctx->caps.compute_units;
     const bool gated = p->gate != NULL;
     const uint32_t most_ways = p->most_ways ? p->most_ways : 1;
     char defines[32];
     llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype),
-              " -DTILE_M=", llmk_digits(p->height), NULL);
+              p->height == FEWER_ROWS ? " -DTILE_M=160" : " -DTILE_M=192", NULL);
     grouped_problem g;
     LLMK_TRY(gather(launch, p, &g));
     for (size_t i = 0; i < p->weights->segment_count; i++) {
         const llmk_segment *s = &p->weights->segments[i];
         const uint64_t tiles = llmk_grouped_most_tiles(&g, s) *
                                ((columns_of(p) + TILE_N - 1) / TILE_N) * most_ways;
-        llmk_kernel k = llmk_kernel_open(launch, "grouped_linear/grouped_wgmma_rows.cl", defines,
+        llmk_kernel k = llmk_kernel_open(launch, "grouped_linear/grouped_wgmma.cl", defines,
                                          kernels[gated]);
         llmk_grouped_arg(&k, &g, s);
         if (gated)

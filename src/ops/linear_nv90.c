@@ -31,10 +31,10 @@ static bool has_images(llmk_context *ctx, llmk_reason *why)
         {PACKED_NAME, "-DX=bf16 -DW=u4_nv -DGROUPED=1"},
         {PACKED_NAME, "-DX=bf16 -DW=s8_nv -DGROUPED=0"},
         {PACKED_NAME, "-DX=bf16 -DW=s8_nv -DGROUPED=1"},
-        {"grouped_linear/grouped_wgmma_rows.cl", "-DX=f16 -DTILE_M=160"},
-        {"grouped_linear/grouped_wgmma_rows.cl", "-DX=f16 -DTILE_M=192"},
-        {"grouped_linear/grouped_wgmma_rows.cl", "-DX=bf16 -DTILE_M=160"},
-        {"grouped_linear/grouped_wgmma_rows.cl", "-DX=bf16 -DTILE_M=192"},
+        {"grouped_linear/grouped_wgmma.cl", "-DX=f16 -DTILE_M=160"},
+        {"grouped_linear/grouped_wgmma.cl", "-DX=f16 -DTILE_M=192"},
+        {"grouped_linear/grouped_wgmma.cl", "-DX=bf16 -DTILE_M=160"},
+        {"grouped_linear/grouped_wgmma.cl", "-DX=bf16 -DTILE_M=192"},
     };
     int known = atomic_load(&ctx->wgmma);
     if (known < 0) {
