@@ -175,9 +175,9 @@ kernel void moe_select_dispatch(SELECT_PARAMETERS, DISPATCH_PARAMETERS, local in
 
 // ---- One token
 
-#define ONE_ROWS  16 // of 32 items each
-#define ONE_ITEMS (ONE_ROWS * 32)
-#define TOGETHER  8 // experts whose rows are asked for at once
+#define ONE_ITEMS 512
+#define TEAM      32 // items that add up an expert's sums
+#define TOGETHER  8  // experts whose rows are asked for at once
 
 static inline float8 fetch8_any(global const void *p, uint type, ulong i, uint n, uint wide)
 {
@@ -190,15 +190,16 @@ static inline float8 fetch8_any(global const void *p, uint type, ulong i, uint n
 
 // wide: x and the rows of gate are on 16-byte boundaries. logits: f32, of one row. All rows of items
 // choose the same, the first one writes.
-kernel __attribute__((reqd_work_group_size(32, ONE_ROWS, 1))) void
+kernel void
 moe_route_one(global const void *x, const rows_t x_rows, const uint x_type,
               global const void *gate, const rows_t gate_rows, const uint gate_type,
               const uint hidden, const uint wide, global const void *gate_bias,
               const rows_t gate_bias_rows, const uint gate_bias_type, // 0: absent
               SELECT_PARAMETERS, DISPATCH_PARAMETERS, local int4 *sort)
 {
-    local float parts[TOGETHER][ONE_ITEMS], sums[TOGETHER][32];
-    const uint lane = get_local_id(0), row = get_local_id(1), item = row * 32 + lane;
+    local float parts[TOGETHER][ONE_ITEMS], sums[TOGETHER][TEAM];
+    const uint item = get_local_id(1) * get_local_size(0) + get_local_id(0);
+    const uint team = item / TEAM, lane = item % TEAM;
     for (uint e0 = 0; e0 < experts; e0 += TOGETHER) {
         float sum[TOGETHER];
         for (uint e = 0; e < TOGETHER; e++)
@@ -221,21 +222,21 @@ moe_route_one(global const void *x, const rows_t x_rows, const uint x_type,
         for (uint e = 0; e < TOGETHER; e++)
             parts[e][item] = sum[e];
         barrier(CLK_LOCAL_MEM_FENCE);
-        if (row < TOGETHER) {
+        if (team < TOGETHER) {
             float one = 0.0f;
-            for (uint r = 0; r < ONE_ROWS; r++)
-                one += parts[row][r * 32 + lane];
-            sums[row][lane] = one;
+            for (uint i = lane; i < ONE_ITEMS; i += TEAM)
+                one += parts[team][i];
+            sums[team][lane] = one;
         }
         barrier(CLK_LOCAL_MEM_FENCE);
-        if (lane == 0 && row < TOGETHER && e0 + row < experts) {
+        if (lane == 0 && team < TOGETHER && e0 + team < experts) {
             float total = 0.0f;
-            for (uint l = 0; l < 32; l++)
-                total += sums[row][l];
+            for (uint l = 0; l < TEAM; l++)
+                total += sums[team][l];
             if (gate_bias_type)
                 total += load_any(gate_bias, gate_bias_type,
-                                  gate_bias_rows.offset + (e0 + row) * gate_bias_rows.inner);
-            ((global float *)logits)[logits_rows.offset + (e0 + row) * logits_rows.inner] = total;
+                                  gate_bias_rows.offset + (e0 + team) * gate_bias_rows.inner);
+            ((global float *)logits)[logits_rows.offset + (e0 + team) * logits_rows.inner] = total;
         }
     }
     barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);

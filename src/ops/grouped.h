@@ -78,13 +78,19 @@ typedef struct grouped_products {
 
 extern const grouped_products llmk_grouped_nv90, llmk_grouped_portable, llmk_grouped_ref;
 extern const grouped_products llmk_grouped_nv_stream, llmk_grouped_emulated_nv_stream;
+extern const grouped_products llmk_grouped_nv, llmk_grouped_emulated_nv;
+extern const grouped_products llmk_grouped_amd, llmk_grouped_emulated_amd;
 
 /* X(name, id of llmk_grouped_<id>), in order of preference. */
 #define LLMK_GROUPED_VARIANTS(X)                                                                   \
     X("nv90", nv90)                                                                                \
     X("nv-stream", nv_stream)                                                                      \
+    X("nv", nv)                                                                                    \
+    X("amd", amd)                                                                                  \
     X("portable", portable)                                                                        \
     X("emulated-nv-stream", emulated_nv_stream)                                                    \
+    X("emulated-nv", emulated_nv)                                                                  \
+    X("emulated-amd", emulated_amd)                                                                \
     X("ref", ref)
 
 /* Rows of an operator's table of variants, and their functions, which call the operator's own

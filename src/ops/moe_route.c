@@ -169,7 +169,6 @@ static void arg_routing(llmk_kernel *k, const moe_routing *r)
     llmk_arg_f32(k, r->eps);
 }
 
-#include <stdlib.h>
 #define REF_FILE "moe_route/moe_route_ref.cl"
 
 static llmk_status launch_logits_ref(llmk_launch *launch, const llmk_view *x, const llmk_view *gate,
@@ -227,8 +226,8 @@ llmk_status llmk_moe_launch_select_ref(llmk_launch *launch, const moe_route_prob
 #define FEW_PAIRS      512u
 /* Of the kernel that has one token, and what of the gate one work-group reads in less time than a
  * kernel more takes. */
-#define ONE_ROWS     16u
-#define ONE_BYTES    (8u * (ONE_ROWS + 1) * 32u * 4u)
+#define ONE_ITEMS    512u
+#define ONE_BYTES    (8u * (ONE_ITEMS + 32u) * 4u)
 #define ONE_ELEMENTS (1u << 16)
 
 llmk_status llmk_moe_launch_logits(llmk_launch *launch, const llmk_view *x, const llmk_view *gate,
@@ -275,8 +274,10 @@ llmk_status llmk_moe_launch_logits(llmk_launch *launch, const llmk_view *x, cons
 static uint32_t select_lanes(const llmk_caps *caps, uint64_t rows, uint32_t experts)
 {
     const uint32_t most = rows == 1 ? MOST_LANES : 128;
+    if (rows > FEW_TOKENS && experts <= 16)
+        return experts <= 8 ? 8 : rows * 16 <= MORE_ITEMS ? 16 : 8;
     if (rows > FEW_TOKENS)
-        return MORE_ITEMS / (uint32_t)rows;
+        return rows * SELECT_LANES <= MORE_ITEMS ? SELECT_LANES : MORE_ITEMS / (uint32_t)rows;
     return !llmk_is_cpu(caps) && experts > 64 && caps->max_work_group >= most * rows ? most
                                                                                      : SELECT_LANES;
 }
@@ -346,11 +347,18 @@ llmk_status llmk_moe_launch_select(llmk_launch *launch, const moe_route_problem 
                                (size_t[]){lanes, (size_t)rows, 1});
 }
 
+/* Items of a row: the fewer, the sooner they have what they share. */
+static uint32_t one_lanes(uint32_t experts)
+{
+    return experts <= 8 ? 8 : SELECT_LANES;
+}
+
 bool llmk_moe_routes_at_once(const llmk_caps *caps, const moe_route_problem *p)
 {
-    return !getenv("LLMK_X_NOONE") && p->tokens == 1 && p->experts * p->x.ncols <= ONE_ELEMENTS && p->k <= FEW_PAIRS &&
-           caps->max_work_group >= ONE_ROWS * SELECT_LANES &&
-           select_local_bytes(ONE_ROWS, SELECT_LANES, p->experts, p->routing.groups, p->k) +
+    const uint32_t lanes = one_lanes(p->experts);
+    return p->tokens == 1 && p->experts * p->x.ncols <= ONE_ELEMENTS && p->k <= FEW_PAIRS &&
+           caps->max_work_group >= ONE_ITEMS &&
+           select_local_bytes(ONE_ITEMS / lanes, lanes, p->experts, p->routing.groups, p->k) +
                    ONE_BYTES + sort_bytes(p->k) <=
                caps->local_bytes;
 }
@@ -359,6 +367,7 @@ llmk_status llmk_moe_launch_route_one(llmk_launch *launch, const moe_route_probl
                                       const moe_dispatch *dispatch)
 {
     llmk_kernel k = llmk_kernel_open(launch, PORTABLE_FILE, "", "moe_route_one");
+    const uint32_t lanes = one_lanes(p->experts);
     moe_route_problem chosen = *p;
     chosen.router_bias = (llmk_view){0};
     arg_vector(&k, &p->x);
@@ -366,10 +375,10 @@ llmk_status llmk_moe_launch_route_one(llmk_launch *launch, const moe_route_probl
     llmk_arg_u32(&k, (uint32_t)p->x.ncols);
     llmk_arg_u32(&k, p->x.align >= 16 && p->gate.align >= 16);
     arg_vector(&k, &p->router_bias);
-    arg_select(&k, &chosen, ONE_ROWS, SELECT_LANES);
+    arg_select(&k, &chosen, ONE_ITEMS / lanes, lanes);
     llmk_moe_arg_dispatch(&k, dispatch);
     llmk_arg_local(&k, sort_bytes(p->k));
-    return llmk_kernel_enqueue(&k, (size_t[]){1, 1, 1}, (size_t[]){SELECT_LANES, ONE_ROWS, 1});
+    return llmk_kernel_enqueue(&k, (size_t[]){1, 1, 1}, (size_t[]){lanes, ONE_ITEMS / lanes, 1});
 }
 
 static llmk_status launch(llmk_launch *l, const moe_route_problem *problem, bool ref)
