@@ -33,8 +33,9 @@
 
 #define MAX_TILES 2 // blocks of 16 rows of W
 
-// Kinds of kernels: x in whole vectors, K in whole steps, no zeros, and scales of two bytes or of whole
-// rows; the same with zeros; any scales and zeros; any x and K too.
+// Kinds of kernels: x in whole vectors, K in whole steps, rows of W that are no codes in whole blocks, no
+// zeros, and scales of two bytes or of whole rows; the same with zeros; any scales and zeros; any x, K and
+// rows of W too.
 #define PLAIN    0
 #define ZEROS    1
 #define AFFINE   2
@@ -78,7 +79,8 @@ LINEAR_INLINE void load_x(const linear_t a, const ulong *x_row, uint k, const ui
     FRAGMENT_UNROLL
     for (uint p = 0; p < parts; p++) {
         global const uint4 *row =
-            (global const uint4 *)((global const ushort *)a.x + a.x_rows.offset) + (uint)x_row[p] + k / 8;
+            (global const uint4 *)((global const ushort *)a.x + a.x_rows.offset) +
+            ((uint)x_row[p] + k / 8);
         FRAGMENT_UNROLL
         for (uint h = 0; h < halves; h++) {
             const uint4 v = kind != GATHERED
@@ -431,7 +433,6 @@ LINEAR_INLINE void add_biases(local float *biases, local const table_t *table, u
 
 FEW_ROWS(LINEAR, grouped_stream_low, PLAIN)
 MORE_ROWS(LINEAR, grouped_stream_high, PLAIN)
-LINEAR(grouped_stream_high3, 4, RESIDENT(3), HIGH, PLAIN)
 LINEAR(grouped_stream_gathered, 4, RESIDENT(3), HIGH, GATHERED)
 FEW_ROWS(GATED, grouped_stream_gated_low, PLAIN)
 MORE_ROWS(GATED, grouped_stream_gated_high, PLAIN)

@@ -96,10 +96,10 @@ static llmk_status launch_all(llmk_launch *launch, const grouped_problem *p)
     LLMK_TRY(gather(launch, p, &g));
     for (size_t i = 0; i < p->weights->segment_count; i++) {
         const llmk_segment *s = &p->weights->segments[i];
-        const uint64_t tiles = llmk_grouped_most_tiles(&g, s) *
-                               ((columns_of(p) + TILE_N - 1) / TILE_N) * most_ways;
-        llmk_kernel k = llmk_kernel_open(launch, "grouped_linear/grouped_wgmma.cl", defines,
-                                         kernels[gated]);
+        const uint64_t tiles =
+            llmk_grouped_most_tiles(&g, s) * ((columns_of(p) + TILE_N - 1) / TILE_N) * most_ways;
+        llmk_kernel k =
+            llmk_kernel_open(launch, "grouped_linear/grouped_wgmma.cl", defines, kernels[gated]);
         llmk_grouped_arg(&k, &g, s);
         if (gated)
             llmk_grouped_arg_gate(&k, p->gate, &p->gate->up->segments[i]);

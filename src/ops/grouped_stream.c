@@ -57,7 +57,8 @@ static bool supports(llmk_context *ctx, const grouped_problem *p, uint32_t local
     const uint64_t tiles = p->weights->experts + 1 + p->rows / LOW;
     if (blocks > MAX_BLOCKS || tiles > UINT32_MAX / (blocks + 1))
         return llmk_no(why, "too many work-groups");
-    if (p->gate && llmk_grouped_is_codes(p->weights) && p->gate->step == 1 && p->gate->up_first % 16 != 0)
+    if (p->gate && llmk_grouped_is_codes(p->weights) && p->gate->step == 1 &&
+        p->gate->up_first % 16 != 0)
         return llmk_no(why, "up begins within a block of 16 rows");
     if (ctx->caps.max_work_group < MOST_WARPS * WARP || ctx->caps.local_bytes < local_bytes)
         return llmk_no(why, "needs work-groups of %u and %u bytes of local memory",
@@ -104,8 +105,8 @@ static int kind_of(const grouped_problem *p)
     const uint32_t step = w->layout == LLMK_LAYOUT_S8_NV ? 64 : 128; /* of any of the kernels */
     if (llmk_linear_gathers(w, &p->x, step))
         return GATHERED;
-    if (!llmk_grouped_is_codes(w))
-        return PLAIN;
+    if (!llmk_grouped_is_codes(w)) /* whole blocks of rows of W */
+        return llmk_grouped_outputs(p) % (p->gate ? COLUMNS_PAIRED : COLUMNS) ? GATHERED : PLAIN;
     return w->groups > 1 && !narrow ? AFFINE : w->has_zeros ? ZEROS : PLAIN;
 }
 
@@ -128,10 +129,8 @@ static llmk_kernel open_kernel(llmk_launch *launch, const grouped_problem *p, co
     char typed[32], defines[96];
     llmk_linear_defines(p->x.dtype, w->layout, typed);
     llmk_join(defines, sizeof defines, typed, llmk_grouped_is_codes(w) ? " -DSPAN=" : "",
-              llmk_grouped_is_codes(w) ? llmk_digits(llmk_linear_span(w)) : "", " -DFRAGMENT_MMA", unit, NULL);
-    if (getenv("LLMK_X_HIGH3") && stage == STAGE_LINEAR && high && kind_of(p) == PLAIN)
-        return llmk_kernel_open(launch, "grouped_linear/grouped_stream.cl", defines,
-                            "grouped_stream_high3");
+              llmk_grouped_is_codes(w) ? llmk_digits(llmk_linear_span(w)) : "", " -DFRAGMENT_MMA",
+              unit, NULL);
     return llmk_kernel_open(launch, "grouped_linear/grouped_stream.cl", defines,
                             kernels[stage][high][kind_of(p)]);
 }
@@ -158,7 +157,7 @@ static llmk_status launch_stream(llmk_launch *launch, const grouped_problem *p, 
             llmk_grouped_arg_gate(&k, p->gate, &p->gate->up->segments[i]);
         llmk_arg_u32(&k, p->height);
         if (!gated) {
-            llmk_arg_u32(&k, p->most_ways && !getenv("LLMK_X_ONE") ? p->most_ways : 1);
+            llmk_arg_u32(&k, p->most_ways ? p->most_ways : 1);
             llmk_arg_u32(&k, launch->ctx->caps.compute_units * RESIDENT);
         }
         LLMK_TRY(llmk_kernel_enqueue(&k,

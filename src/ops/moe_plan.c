@@ -321,9 +321,11 @@ moe_steps llmk_moe_steps(const llmk_moe_plan *p, uint64_t tokens, bool given,
     s.select_dispatch =
         !products->ref && !given &&
         llmk_moe_selects_and_dispatches(&p->ctx->caps, tokens, p->id_end, p->routing.groups, p->k);
-    const moe_route_problem route = {
-        .x = {.ncols = p->hidden}, .tokens = tokens, .experts = p->id_end, .k = p->k,
-        .routing = p->routing};
+    const moe_route_problem route = {.x = {.ncols = p->hidden},
+                                     .tokens = tokens,
+                                     .experts = p->id_end,
+                                     .k = p->k,
+                                     .routing = p->routing};
     s.route_one = !products->ref && !given && llmk_moe_routes_at_once(&p->ctx->caps, &route);
     s.combine = products->combine && few && down == 1;
     /* Logits, choice and dispatch. */

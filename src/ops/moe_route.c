@@ -210,20 +210,20 @@ llmk_status llmk_moe_launch_select_ref(llmk_launch *launch, const moe_route_prob
 }
 
 /* cl/moe_route/moe_logits_portable.cl, moe_route_portable.cl */
-#define PORTABLE_FILE  "moe_route/moe_route_portable.cl"
-#define LOGITS_ITEMS   128u
-#define LOGITS_TEAMS   4u
-#define LOGITS_TOKENS  4u
-#define LOGITS_EXPERTS 4u /* of a team */
-#define SELECT_LANES   32u
-#define MOST_LANES     256u
-#define SELECT_TOKENS  4u /* of a work-group */
-#define MAX_ROW_GROUPS 32768u
-#define FEW_TOKENS     8u
-#define MORE_TOKENS    128u /* that one work-group has at most, */
-#define MORE_ITEMS     1024u
+#define PORTABLE_FILE    "moe_route/moe_route_portable.cl"
+#define LOGITS_ITEMS     128u
+#define LOGITS_TEAMS     4u
+#define LOGITS_TOKENS    4u
+#define LOGITS_EXPERTS   4u /* of a team */
+#define SELECT_LANES     32u
+#define MOST_LANES       256u
+#define SELECT_TOKENS    4u /* of a work-group */
+#define MAX_ROW_GROUPS   32768u
+#define FEW_TOKENS       8u
+#define MORE_TOKENS      128u /* that one work-group has at most, */
+#define MORE_ITEMS       1024u
 #define MORE_COMPARISONS (1u << 17) /* of experts with each other */
-#define FEW_PAIRS      512u
+#define FEW_PAIRS        512u
 /* Of the kernel that has one token, and what of the gate one work-group reads in less time than a
  * kernel more takes. */
 #define ONE_ITEMS    512u
@@ -242,9 +242,9 @@ llmk_status llmk_moe_launch_logits(llmk_launch *launch, const llmk_view *x, cons
     /* Teams that share K, where there is less to do than teams. */
     const uint64_t n = gate->nrows, teams = (x->nrows + 3) / 4 * ((n + 3) / 4);
     const uint64_t room = (uint64_t)launch->ctx->caps.compute_units * LOGITS_TEAMS;
-    const uint32_t ways = teams <= room || n <= LOGITS_EXPERTS                       ? LOGITS_TEAMS
+    const uint32_t ways = teams <= room || n <= LOGITS_EXPERTS                     ? LOGITS_TEAMS
                           : teams <= 2 * room || n <= UINT64_C(2) * LOGITS_EXPERTS ? 2
-                                                                                     : 1;
+                                                                                   : 1;
     const uint64_t experts = (uint64_t)(LOGITS_TEAMS / ways) * LOGITS_EXPERTS;
     for (uint64_t first = 0; first < x->nrows; first += step) {
         const uint64_t end = x->nrows - first < step ? x->nrows : first + step;
@@ -299,7 +299,9 @@ static uint64_t few_rows(uint64_t tokens)
 {
     if (tokens <= FEW_TOKENS)
         return tokens == 1 ? 1 : FEW_TOKENS;
-    return tokens <= MORE_TOKENS / 4 ? MORE_TOKENS / 4 : tokens <= MORE_TOKENS / 2 ? MORE_TOKENS / 2 : MORE_TOKENS;
+    return tokens <= MORE_TOKENS / 4   ? MORE_TOKENS / 4
+           : tokens <= MORE_TOKENS / 2 ? MORE_TOKENS / 2
+                                       : MORE_TOKENS;
 }
 
 /* Whether that takes less time than a kernel more would. */

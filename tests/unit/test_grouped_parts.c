@@ -169,8 +169,7 @@ static void test_ways(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_schedules),
-                                       cmocka_unit_test(test_without),
-                                       cmocka_unit_test(test_order),
+                                       cmocka_unit_test(test_without), cmocka_unit_test(test_order),
                                        cmocka_unit_test(test_ways)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
