@@ -6,6 +6,7 @@
 // the chosen pairs of token and expert. moe_route_one computes one token's logits, too, of few experts.
 #include "common/chunk.clh"
 #include "common/local_sum.clh"
+#include "common/vectors.clh"
 #include "moe_permute/moe_dispatch.clh"
 #include "moe_route/moe_route.clh"
 
@@ -95,17 +96,17 @@ static inline void exclude_groups(local uint *key, local uint *group_key, uint e
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
-#define UNROLL _Pragma("unroll")
-
-static inline __attribute__((always_inline)) void select_experts(SELECT_PARAMETERS)
+// given: the values are there, of one token for all rows of items.
+static inline __attribute__((always_inline)) void select_experts(SELECT_PARAMETERS, const bool given)
 {
     const uint lane = get_local_id(0), lanes = get_local_size(0), row = get_local_id(1);
     const ulong token = get_group_id(0) * get_local_size(1) + row, t = min(token, tokens - 1);
-    const ulong at = row_begin(logits_rows, t);
     local uint *key = keys + row * experts;
     local int *id = chosen + row * k;
-    local float *logit = values + row * experts; // of the items that read them themselves, until there is a barrier
-    for (uint e = lane; e < experts; e += lanes)
+    // Each item reads what it has written itself, until there has been a barrier.
+    local float *logit = given ? values : values + row * experts;
+    const ulong at = given ? 0 : row_begin(logits_rows, t);
+    for (uint e = lane; e < experts && !given; e += lanes)
         logit[e] = logit_at(logits, logits_type, at, logits_rows.inner, router_bias,
                             router_bias_type, router_bias_rows, e);
 
@@ -162,13 +163,13 @@ static inline __attribute__((always_inline)) void select_experts(SELECT_PARAMETE
 
 kernel void moe_select(SELECT_PARAMETERS)
 {
-    select_experts(SELECT_ARGUMENTS);
+    select_experts(SELECT_ARGUMENTS, false);
 }
 
 // One work-group, a row of items for each token.
 kernel void moe_select_dispatch(SELECT_PARAMETERS, DISPATCH_PARAMETERS, local int4 *sort)
 {
-    select_experts(SELECT_ARGUMENTS);
+    select_experts(SELECT_ARGUMENTS, false);
     barrier(CLK_LOCAL_MEM_FENCE);
     dispatch_few(chosen, (uint)tokens * k, sort, DISPATCH_ARGUMENTS);
 }
@@ -188,9 +189,19 @@ static inline float8 fetch8_any(global const void *p, uint type, ulong i, uint n
     return bf16_fetch8((global const ushort *)p, i, n, wide);
 }
 
-// wide: x and the rows of gate are on 16-byte boundaries. logits: f32, of one row. All rows of items
-// choose the same, the first one writes.
-kernel void
+static inline float dot_of(float8 a, float8 b)
+{
+    const float4 q = a.lo * b.lo + a.hi * b.hi;
+    return q.x + q.y + (q.z + q.w);
+}
+static inline float8 unpack_any(uint type, uint4 raw)
+{
+    return type == DT_F16 ? f16_unpack8(raw) : bf16_unpack8(raw);
+}
+
+// wide: x and the rows of gate are on 16-byte boundaries. All rows of items choose the same, the first
+// one writes.
+kernel __attribute__((reqd_work_group_size(TEAM, ONE_ITEMS / TEAM, 1))) void
 moe_route_one(global const void *x, const rows_t x_rows, const uint x_type,
               global const void *gate, const rows_t gate_rows, const uint gate_type,
               const uint hidden, const uint wide, global const void *gate_bias,
@@ -198,24 +209,32 @@ moe_route_one(global const void *x, const rows_t x_rows, const uint x_type,
               SELECT_PARAMETERS, DISPATCH_PARAMETERS, local int4 *sort)
 {
     local float parts[TOGETHER][ONE_ITEMS], sums[TOGETHER][TEAM];
-    const uint item = get_local_id(1) * get_local_size(0) + get_local_id(0);
-    const uint team = item / TEAM, lane = item % TEAM;
+    const uint lane = get_local_id(0), team = get_local_id(1), item = team * TEAM + lane;
     for (uint e0 = 0; e0 < experts; e0 += TOGETHER) {
         float sum[TOGETHER];
         for (uint e = 0; e < TOGETHER; e++)
             sum[e] = 0.0f;
         for (uint h = item * 8; h < hidden; h += ONE_ITEMS * 8) {
             const uint n = min(hidden - h, 8u);
-            const float8 v = fetch8_any(x, x_type, x_rows.offset + h, n, wide);
-            float8 w[TOGETHER];
-            UNROLL
-            for (uint e = 0; e < TOGETHER; e++)
-                w[e] = fetch8_any(gate, gate_type,
-                                  row_begin(gate_rows, min(e0 + e, experts - 1)) + h, n, wide);
-            UNROLL
-            for (uint e = 0; e < TOGETHER; e++) {
-                const float4 q = v.lo * w[e].lo + v.hi * w[e].hi;
-                sum[e] += q.x + q.y + (q.z + q.w);
+            if (wide && n == 8 && x_type != DT_F32 && gate_type != DT_F32) {
+                // All is asked for before any of it is used.
+                const uint4 x_raw =
+                    *(global const uint4 *)((global const ushort *)x + x_rows.offset + h);
+                uint4 raw[TOGETHER];
+                UNROLL
+                for (uint e = 0; e < TOGETHER; e++)
+                    raw[e] = *(global const uint4 *)((global const ushort *)gate +
+                                                     row_begin(gate_rows, min(e0 + e, experts - 1)) + h);
+                UNROLL
+                for (uint e = 0; e < TOGETHER; e++)
+                    sum[e] += dot_of(unpack_any(x_type, x_raw), unpack_any(gate_type, raw[e]));
+            } else {
+                const float8 v = fetch8_any(x, x_type, x_rows.offset + h, n, wide);
+                UNROLL
+                for (uint e = 0; e < TOGETHER; e++)
+                    sum[e] += dot_of(v, fetch8_any(gate, gate_type,
+                                                   row_begin(gate_rows, min(e0 + e, experts - 1)) + h,
+                                                   n, wide));
             }
         }
         UNROLL
@@ -236,11 +255,11 @@ moe_route_one(global const void *x, const rows_t x_rows, const uint x_type,
             if (gate_bias_type)
                 total += load_any(gate_bias, gate_bias_type,
                                   gate_bias_rows.offset + (e0 + team) * gate_bias_rows.inner);
-            ((global float *)logits)[logits_rows.offset + (e0 + team) * logits_rows.inner] = total;
+            values[e0 + team] = total;
         }
     }
-    barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
-    select_experts(SELECT_ARGUMENTS);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    select_experts(SELECT_ARGUMENTS, true);
     barrier(CLK_LOCAL_MEM_FENCE);
     dispatch_few(chosen, k, sort, DISPATCH_ARGUMENTS);
 }

@@ -15,7 +15,10 @@
 #define ITEMS       384u
 #define MAX_K       ((uint64_t)1 << 26)
 #define MAX_TILES   ((uint64_t)1 << 28)
-#define MIN_ROWS    16u /* of an expert, on average */
+#define MIN_ROWS                                                                                   \
+    16u /* of an expert, on average; less in large calls, where a start counts for less */
+#define MIN_OF_MANY 4u
+#define MANY        1024u
 
 static bool is_half(const llmk_weights *w, llmk_dtype x)
 {
@@ -62,8 +65,9 @@ static bool supports(llmk_context *ctx, const grouped_problem *p, llmk_reason *w
 
 static bool suits(uint64_t rows, uint64_t experts, llmk_reason *why)
 {
-    return rows >= MIN_ROWS * experts ||
-           llmk_no(why, "for %u rows an expert and more, on average", MIN_ROWS);
+    return rows >= MIN_ROWS * experts || (rows >= MANY && rows >= MIN_OF_MANY * experts) ||
+           llmk_no(why, "for %u rows an expert and more, on average, %u from %u rows on", MIN_ROWS,
+                   MIN_OF_MANY, MANY);
 }
 
 static uint32_t height(uint64_t rows, uint64_t experts, bool few, bool codes)

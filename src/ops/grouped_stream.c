@@ -5,7 +5,6 @@
 #include "ops/elementwise.h"
 #include "ops/grouped.h"
 #include "ops/linear.h"
-#include <stdlib.h>
 
 #define LOW             8u  /* rows of a tile, */
 #define HIGH            32u /* and where experts have more, */
@@ -27,7 +26,7 @@
 /* Rows an expert, on average, up to which these kernels are taken. */
 #define MANY_ROWS 64u
 /* And up to which tiles are low: few experts have more rows than one of those. */
-#define FEW_ROWS   2u
+#define FEW_ROWS   1u
 #define MAX_DEPTH  ((uint64_t)1 << 20)
 #define MAX_BLOCKS 65535u /* of columns: work-groups along a second dimension */
 
@@ -89,8 +88,7 @@ static bool emulated_suits(uint64_t rows, uint64_t experts, llmk_reason *why)
 
 static uint32_t height(uint64_t rows, uint64_t experts, bool few, bool codes)
 {
-    const char *env = getenv("LLMK_X_FEW");
-    if (few || rows <= (env ? (uint64_t)atoi(env) : FEW_ROWS) * experts)
+    if (few || rows <= FEW_ROWS * experts)
         return LOW;
     return codes ? HIGH_CODES : HIGH;
 }

@@ -349,18 +349,12 @@ llmk_status llmk_moe_launch_select(llmk_launch *launch, const moe_route_problem 
                                (size_t[]){lanes, (size_t)rows, 1});
 }
 
-/* Items of a row: the fewer, the sooner they have what they share. */
-static uint32_t one_lanes(uint32_t experts)
-{
-    return experts <= 8 ? 8 : SELECT_LANES;
-}
-
 bool llmk_moe_routes_at_once(const llmk_caps *caps, const moe_route_problem *p)
 {
-    const uint32_t lanes = one_lanes(p->experts);
     return p->tokens == 1 && p->experts * p->x.ncols <= ONE_ELEMENTS && p->k <= FEW_PAIRS &&
            caps->max_work_group >= ONE_ITEMS &&
-           select_local_bytes(ONE_ITEMS / lanes, lanes, p->experts, p->routing.groups, p->k) +
+           select_local_bytes(ONE_ITEMS / SELECT_LANES, SELECT_LANES, p->experts, p->routing.groups,
+                              p->k) +
                    ONE_BYTES + sort_bytes(p->k) <=
                caps->local_bytes;
 }
@@ -369,7 +363,6 @@ llmk_status llmk_moe_launch_route_one(llmk_launch *launch, const moe_route_probl
                                       const moe_dispatch *dispatch)
 {
     llmk_kernel k = llmk_kernel_open(launch, PORTABLE_FILE, "", "moe_route_one");
-    const uint32_t lanes = one_lanes(p->experts);
     moe_route_problem chosen = *p;
     chosen.router_bias = (llmk_view){0};
     arg_vector(&k, &p->x);
@@ -377,10 +370,11 @@ llmk_status llmk_moe_launch_route_one(llmk_launch *launch, const moe_route_probl
     llmk_arg_u32(&k, (uint32_t)p->x.ncols);
     llmk_arg_u32(&k, p->x.align >= 16 && p->gate.align >= 16);
     arg_vector(&k, &p->router_bias);
-    arg_select(&k, &chosen, ONE_ITEMS / lanes, lanes);
+    arg_select(&k, &chosen, ONE_ITEMS / SELECT_LANES, SELECT_LANES);
     llmk_moe_arg_dispatch(&k, dispatch);
     llmk_arg_local(&k, sort_bytes(p->k));
-    return llmk_kernel_enqueue(&k, (size_t[]){1, 1, 1}, (size_t[]){lanes, ONE_ITEMS / lanes, 1});
+    return llmk_kernel_enqueue(&k, (size_t[]){1, 1, 1},
+                               (size_t[]){SELECT_LANES, ONE_ITEMS / SELECT_LANES, 1});
 }
 
 static llmk_status launch(llmk_launch *l, const moe_route_problem *problem, bool ref)
