@@ -1,6 +1,6 @@
 // Grouped products for groups of few rows on mma.sync, where the time is that of reading the experts'
 // weights once: as linear_stream.cl and linear_rows_stream.cl, with rows of W as the instruction's A
-// and up to sixteen rows of one group as B. The build chooses
+// and up to sixteen rows of one group as B, 32 where W is rows. The build chooses
 //
 //     -DX=f16 | bf16   -DFRAGMENT_MMA, and perhaps -DFRAGMENT_EMULATED
 //     -DW=f16 | bf16, X's own                                        grouped_stream_rows.clh

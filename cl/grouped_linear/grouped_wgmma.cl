@@ -63,7 +63,7 @@ LINEAR_INLINE share_t share_of(const grouped_t g, const end_t e, const part_t p)
 {
     // ptxas must not know that the item is always the same, or it keeps what it makes of it.
     uint item = (uint)get_local_id(0);
-        asm volatile("" : "+r"(item));
+    asm volatile("" : "+r"(item));
     const uint team = item / 128, warp = item % 128 / 32;
     const uint each = e.is_gated ? 2 : 4, all = e.is_gated ? 2 : 1;
     const uint column = (p.column + team * TEAM_ROWS) / all + warp * 8 * each + item % 32 / 4 * each;
