@@ -2,457 +2,521 @@
 // image only. y^T = W x^T: the weights are the instruction's A, which it takes from registers, where
 // they become halves; x is B, in local memory. docs/matrix-units.md explains it.
 //
-// A work-group is three warpgroups. Two multiply, 64 rows of W each; one warp of the third brings x
-// and the packed weights, STAGE_K of K at a time, and another what groups have in common. Work-groups
-// stay and take one tile of y after the other. A kernel's number is the rows of x of its tile. x has
-// one stride, on 16-byte boundaries.
+// A work-group is five warpgroups. Four multiply, 64 rows of W by up to 128 of x each; warps of the
+// fifth bring x and the packed weights, STAGE_K of K at a time, and what groups have in common, and put
+// x into the order of the codes. Work-groups stay and take one tile of y after the other, or parts of
+// tiles. A kernel's number is the rows of x of its tile. x has one stride, on 16-byte boundaries.
 //
 //     -DX=f16 | bf16   -DW=u4_nv | s8_nv
 //     -DGROUPED=0   one scale a row of W     -DGROUPED=1   groups of a multiple of STAGE_K
+//     -DGROUPED=2   the same, scales of f16: sums are in their units (linear_units.clh)
 #define NV90_TYPE     X
 #define FRAGMENT_TYPE X
 #define FRAGMENT_MMA
 
-#include "common/nv.clh"
-#include "common/nv90.clh"
-#include "linear/linear_groups.clh"
-#include "linear/linear_finish.clh"
+#include "linear/linear_wgmma_codes.clh"
 
-#define UNROLL   _Pragma("unroll")
+#include "linear/linear_split.clh"
+#include "linear/linear_units.clh"
 
-// A stage has two parts, tiles of the layout, of 16 bytes a lane: PART instructions' A.
+// A stage has two parts, tiles of the layout, of 16 bytes a lane: A of PART products.
 #define PART     (W_IS_U4 ? 4 : 2)
 #define PRODUCTS (2 * PART)
 #define STAGE_K  (PRODUCTS * 16)
 
-#define TILE_N  128
-#define W_BYTES (TILE_N / 16 * 1024) // two parts of each block of 16 rows
-#define G_BYTES (GROUPED ? TILE_N / 2 * 16 : 0)
-#define X_BYTES(t) ((t)*STAGE_K * 2)
-#define COPIED(t)  (X_BYTES(t) + W_BYTES)
-#define STAGE(t)   (COPIED(t) + G_BYTES)
-#define STAGES(t)  (COPIED(t) > (24 << 10) ? 5 : 8)
-#define MAX_T      (GROUPED || W_IS_U4 ? 128 : 256)
+// The warpgroups that multiply: `columns` of them have 64 columns of y each, `rows` of them t rows.
+#define WARPS 16
+#define SHAPE(t, columns, rows) ((t) | (columns) << 8 | (rows) << 16)
+#define T(h)       ((h)&255)
+#define TIGHT(h)   (GROUPED == 1 || T(h) == 128)          // in registers
+#define BATCH(h)   (W_IS_U4 && !TIGHT(h) ? 4 : 2)         // products that begin together
+#define COLUMNS(h) ((h) >> 8 & 255)
+#define ROWS(h)    ((h) >> 16)
+#define TILE_N(h)  (COLUMNS(h) * 64)
+#define TILE_M(h)  (ROWS(h) * T(h))
+#define W_BYTES(h) (TILE_N(h) / 16 * 1024) // two parts of each block of 16 rows
+#define G_BYTES(h) (TILE_N(h) / 2 * 16)
+#define X_BYTES(h) (TILE_M(h) * STAGE_K * 2)
+#define COPIED(h)  (X_BYTES(h) + W_BYTES(h))
+#define STAGE(h)   (COPIED(h) + G_BYTES(h))
+#define STAGES(h)  (208896 / STAGE(h) < 8 ? 208896 / STAGE(h) : 8)
+#define MAX_T      (GROUPED == 1 ? 64 : 128)
 
-// ---- The tiles of y
-
-typedef struct {
-    uint row, column;
-} place_t;
-
-static inline uint tiles_of(const linear_t a, const uint t)
+static inline uint tiles_of(const linear_t a, const uint h)
 {
-    return ((uint)a.m + t - 1) / t * ((a.n + TILE_N - 1) / TILE_N);
+    return count_tiles(a, TILE_M(h), TILE_N(h));
 }
-
-// As tile_of() of linear_finish.clh: tiles that are computed at one time share x and W in the cache.
-#define TILE_BAND 8
-static inline place_t place_of(const linear_t a, uint index, const uint t)
+static inline place_t place_of(const linear_t a, uint index, const uint h)
 {
-    const uint rows = ((uint)a.m + t - 1) / t, columns = (a.n + TILE_N - 1) / TILE_N;
-    const uint first = index / (TILE_BAND * columns) * TILE_BAND;
-    const uint within = index % (TILE_BAND * columns), height = min(rows - first, (uint)TILE_BAND);
-    return (place_t){(first + within % height) * t, within / height * TILE_N};
+    return place_of_tile(a, index, TILE_M(h), TILE_N(h));
 }
-
-// ---- Stages
-
-typedef struct {
-    uint tiles, full, free; // addresses: of stage 0 and its barriers
-    uint slot, phase;       // of the stage that comes next
-} stages_t;
-
-LINEAR_INLINE stages_t next_stage(stages_t s, const uint t)
-{
-    const bool last = s.slot + 1 == STAGES(t);
-    s.phase ^= last;
-    s.slot = last ? 0 : s.slot + 1;
-    return s;
-}
+LINEAR_INLINE stages_t next_stage(stages_t s, const uint h) { return stage_after(s, STAGES(h)); }
 
 // ---- The warps that copy
 
-LINEAR_INLINE void copy_tiles(const linear_t a, stages_t s, ulong map, const uint t)
-{
-    const uint lane = (uint)get_local_id(0) % 32, tiles = tiles_of(a, t);
-    for (uint index = (uint)get_group_id(0); index < tiles; index += (uint)get_num_groups(0)) {
-        const place_t tile = place_of(a, index, t);
-        const uint block = min(tile.column / 16 + lane, (a.n - 1) / 16);
-        global const uchar *w = a.data + block * a.pitch;
-        for (uint k = 0; k < a.k; k += STAGE_K) {
-            const uint to = s.tiles + s.slot * STAGE(t), full = s.full + s.slot * 8;
-            nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
-            if (lane == 0) {
-                nv90_barrier_expect(full, COPIED(t));
-                for (uint i = 0; i < STAGE_K; i += 64)
-                    nv90_box_rows(to + i * (t * 2), map, k + i, tile.row, full);
-            }
-            if (lane < TILE_N / 16)
-                nv90_bulk(to + X_BYTES(t) + lane * 1024, w, 1024, full);
-            w += 1024;
-            s = next_stage(s, t);
-        }
-    }
-}
+// Those that multiply have no registers for what finds a tile: they are told with the first stage of a
+// piece. No stages: it was the last. Pieces that are under way are no more than stages, and one.
+typedef struct {
+    uint stages, tile, row, column;
+} told_t;
+#define TOLD 16
 
 // What the weights of a group have in common, for a lane's two rows.
 typedef struct {
+#if GROUPED == 2
+    unit_t unit;
+#else
     float2 scale;
+#endif
     halves_zeros zeros;
 } group_t;
 
-LINEAR_INLINE group_t group_of(const linear_t a, raw_group raw)
+// In a stage: 16 bytes.
+LINEAR_INLINE uint4 record_of(const linear_t a, raw_group raw, uint *unit)
 {
-    return (group_t){group_scales(a, raw), group_zeros(a, raw)};
+#if GROUPED == 2
+    const unit_t u = unit_after(a, *unit, raw);
+    *unit = u.scales;
+    return (uint4)(as_uint(u.turn.x), as_uint(u.turn.y), u.zeros, u.scales);
+#else
+    const float2 scale = group_scales(a, raw);
+    const halves_zeros zeros = group_zeros(a, raw);
+    return (uint4)(as_uint(scale.x), as_uint(scale.y), zeros.upper, zeros.lower);
+#endif
+}
+LINEAR_INLINE group_t group_in(uint4 v)
+{
+#if GROUPED == 2
+    return (group_t){{(float2)(as_float(v.x), as_float(v.y)), v.z, v.w}, unit_zeros(v.z)};
+#else
+    return (group_t){(float2)(as_float(v.x), as_float(v.y)), {v.z, v.w}};
+#endif
 }
 
-// The groups of BATCH stages are asked for at one time: they come from far away. An item has those
-// of 64 pairs of rows that are 32 apart.
-#define BATCH 4
-LINEAR_INLINE void copy_groups(const linear_t a, stages_t s, const uint t)
+// While maps are made: the first codes of a block are on their way.
+LINEAR_INLINE void expect_codes(const linear_t a, const share_t share, uint block, const uint h)
 {
-    const uint lane = (uint)get_local_id(0) % 32, tiles = tiles_of(a, t);
-    for (uint index = (uint)get_group_id(0); index < tiles; index += (uint)get_num_groups(0)) {
-        const uint block = place_of(a, index, t).column / 16 + lane / 8, last = (a.n - 1) / 16;
-        for (uint k = 0; k < a.k; k += BATCH * STAGE_K) {
-            raw_group raw[BATCH][2];
+    const piece_t p = piece_first(share);
+    if (piece_is_there(share, p)) {
+        const ulong row = min(place_of(a, p.tile, h).column / 16 + block, (a.n - 1) / 16);
+        const ulong from = p.begin * 1024ul;
+        nv90_prefetch(a.data + row * a.pitch + from,
+                      (uint)min(a.pitch - from, (ulong)STAGES(h) * 1024));
+    }
+}
+
+// Of `boxes`, which an item asks for (maps: of x, of the codes), and `groups`, of which a lane has
+// those of each 32nd pair of rows. Groups come from far away: those of AHEAD stages are asked for before
+// the first of them is free.
+#define AHEAD(h)   (TIGHT(h) ? 1 : 2)
+#define RECORDS(h) (TILE_N(h) / 64)
+LINEAR_INLINE void bring_tiles(linear_t a, stages_t s, uint raw, const share_t share, ulong maps,
+                               local told_t *told, const uint h, const bool boxes,
+                               const bool groups)
+{
+    const uint lane = (uint)get_local_id(0) % 32, last = (a.n - 1) / 16;
+    if (GROUPED == 2)
+        a.scale_kind = SCALE_F16;
+    uint number = 0;
+    for (piece_t p = piece_first(share); piece_is_there(share, p); p = piece_next(share, p)) {
+        const place_t tile = place_of(a, p.tile, h);
+        uint unit[4];
+        UNROLL
+        for (uint j = 0; j < RECORDS(h); j++)
+            unit[j] = 0x3c003c00u; // 1
+        for (uint first = p.begin; first < p.end; first += AHEAD(h)) {
+            raw_group group_raw[2][4];
             UNROLL
-            for (uint i = 0; i < BATCH; i++) {
-                raw[i][0] = load_group(a, min(block, last), k + i * STAGE_K, lane % 8);
-                raw[i][1] = load_group(a, min(block + 4, last), k + i * STAGE_K, lane % 8);
+            for (uint i = 0; groups && i < AHEAD(h); i++) {
+                const uint group = group_of_k(a, (first + i) * STAGE_K);
+                const uint block = hidden(tile.column / 16 + lane / 8);
+                UNROLL
+                for (uint j = 0; j < RECORDS(h); j++)
+                    group_raw[i][j] = load_group_at(a, min(block + j * 4, last), group, lane % 8);
             }
             UNROLL
-            for (uint i = 0; i < BATCH; i++) {
-                if (k + i * STAGE_K < a.k) {
-                    const uint to = s.tiles + s.slot * STAGE(t) + COPIED(t) + lane * 16;
-                    nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
+            for (uint i = 0; i < AHEAD(h); i++) {
+                const uint stage = first + i, to = s.tiles + s.slot * STAGE(h);
+                const uint full = s.full + s.slot * 8;
+                if (stage >= p.end)
+                    break;
+                nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
+                if (boxes && lane == 0) {
+                    if (stage == p.begin)
+                        told[number % TOLD] =
+                            (told_t){p.end - p.begin, p.tile, tile.row, tile.column};
+                    nv90_barrier_expect(raw + s.slot * 8, X_BYTES(h));
+                    for (uint part = 0; part < STAGE_K; part += 64)
+                        nv90_box_rows(to + part * (TILE_M(h) * 2), maps, stage * STAGE_K + part,
+                                      tile.row, raw + s.slot * 8);
+                    nv90_barrier_expect(full, W_BYTES(h));
+                    nv90_box_rows(to + X_BYTES(h), maps + NV90_MAP_BYTES, stage * 128,
+                                  tile.column / 16, full);
+                }
+                if (groups) {
                     UNROLL
-                    for (uint half_of = 0; half_of < 2; half_of++) {
-                        const group_t g = group_of(a, raw[i][half_of]);
-                        nv90_put(to + half_of * 512,
-                                 (uint4)(as_uint(g.scale.x), as_uint(g.scale.y), g.zeros.upper,
-                                         g.zeros.lower));
-                    }
+                    for (uint j = 0; j < RECORDS(h); j++)
+                        nv90_put(to + COPIED(h) + lane * 16 + j * 512,
+                                 record_of(a, group_raw[i][j], unit + j));
                     nv90_warp_sync();
                     if (lane == 0)
-                        nv90_barrier_arrive(s.full + s.slot * 8);
-                    s = next_stage(s, t);
+                        nv90_barrier_arrive(full);
                 }
+                s = next_stage(s, h);
             }
         }
+        number++;
+    }
+    nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
+    if (lane == 0) {
+        if (boxes) {
+            told[number % TOLD].stages = 0;
+            nv90_barrier_arrive(s.full + s.slot * 8);
+        }
+        if (groups)
+            nv90_barrier_arrive(s.full + s.slot * 8);
     }
 }
 
 // ---- Weights to operands
 //
-// The layout gives lane q of a quad weights 8q ... 8q+7 of every 32 along K, two words of two pairs
-// each. wgmma, with x in its own order, wants of it pair q of each of the four lanes.
+// Of every 32 along K lane q of a quad has weights 8q ... 8q+7, four pairs; of 16 along K wgmma wants
+// from it those that lie with pairs q and q + 4 of x. So x is put into another order, where it lies:
+// of each 64 bytes of a row, four chunks of four pairs, chunk c becomes pair c of each chunk.
 
-typedef struct {
-    bool upper;                      // q >= 2
-    uint mine, others, first, second; // selectors of bytes
-} quad_t;
-
-static inline quad_t quad_of(uint lane)
-{
-    // Pair p of a word: bytes p and p + 2 of 4-bit codes, 2p and 2p + 1 of 8 bits. Of two words.
-#define PAIRS(a, b)                                                                                \
-    (W_IS_U4 ? (a) | (b) << 4 | ((a) + 2) << 8 | ((b) + 2) << 12                                   \
-             : (a)*2 | ((a)*2 + 1) << 4 | ((b)*2) << 8 | ((b)*2 + 1) << 12)
-#define OTHER (W_IS_U4 ? 4u : 2u) // the same pair of the second word
-    const uint pair = lane & 1;
-    quad_t q;
-    q.upper = lane & 2;
-    // Two words, of lanes q and q ^ 2: the lower lane's first.
-    q.mine = q.upper ? PAIRS(OTHER + pair, pair) : PAIRS(pair, OTHER + pair);
-    q.others = q.upper ? PAIRS(OTHER + 1 - pair, 1 - pair) : PAIRS(1 - pair, OTHER + 1 - pair);
-    q.first = pair ? PAIRS(OTHER, 0u) : PAIRS(0u, OTHER);
-    q.second = pair ? PAIRS(OTHER + 1, 1u) : PAIRS(1u, OTHER + 1);
-    return q;
-#undef PAIRS
-#undef OTHER
-}
-
-static inline uint shuffle(uint v, uint lanes)
-{
-    uint other;
-    asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 0x1f, 0xffffffff;"
-                 : "=r"(other)
-                 : "r"(v), "r"(lanes));
-    return other;
-}
-
-// w[i]: pair q of lanes 2i and 2i + 1.
-LINEAR_INLINE void exchange(quad_t q, uint w0, uint w1, uint *w)
-{
-    const uint kept = q.upper ? w1 : w0;
-    const uint given = shuffle(q.upper ? w0 : w1, 2);
-    const uint mine = bytes_select(kept, given, q.mine);
-    const uint others = shuffle(bytes_select(kept, given, q.others), 1);
-    w[0] = bytes_select(mine, others, q.first);
-    w[1] = bytes_select(mine, others, q.second);
-}
-
-// The words of a part, and the operands of its product j of PART.
-LINEAR_INLINE void words_of(quad_t q, uint4 codes, uint *w)
-{
-    exchange(q, codes.x, codes.y, w);
-    exchange(q, codes.z, codes.w, w + 2);
-}
-LINEAR_INLINE void operands(uint *a, const uint *w, const uint j, halves_zeros z)
-{
-#if W_IS_U4
-    u4_operands(w[j], z, a);
-#else
-    s8_operands(w[j], w[2 + j], z, a);
-#endif
-}
-
-// ---- The warpgroups that multiply
-
-typedef struct {
-    uint codes_at, group_at; // in a stage
-    quad_t quad;
-} lane_t;
-
-static inline uint4 get(uint from)
+// Word lane % 4 of the 16 bytes at each of four addresses, those of lanes r, r + 8, r + 16 and r + 24,
+// r = lane / 4.
+static inline uint4 get_words(uint from)
 {
     uint4 v;
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                  : "r"(from)
                  : "memory");
     return v;
 }
 
-LINEAR_INLINE uint4 codes_of(const stages_t *s, uint part, lane_t l, const uint t)
+// Where chunk `chunk` of row r of an atom lies: as nv90_offset(), with rows in such an order that what
+// eight lanes put is in different banks.
+static inline uint place_of_chunk(uint r, uint chunk)
 {
-    return get(s->tiles + s->slot * STAGE(t) + l.codes_at + part * 512);
-}
-LINEAR_INLINE group_t stage_group(const stages_t *s, lane_t l, const uint t)
-{
-    const uint4 v = get(s->tiles + s->slot * STAGE(t) + l.group_at);
-    return (group_t){(float2)(as_float(v.x), as_float(v.y)), {v.z, v.w}};
+    const uint row = r / 2 | r % 2 * 4;
+    return row * NV90_ROW + ((chunk ^ row) * 16);
 }
 
-// Product i of PRODUCTS of a stage.
-LINEAR_INLINE void multiply(float *sums, const uint *a, const stages_t *s, const uint i, uint keep,
-                            const uint t)
+// Three warps for tiles of 128 rows, where another brings all; two for others, whose stages are short.
+#define MERGED(h)      (T(h) == 128)
+#define ORDER_WARPS(h) (MERGED(h) ? 3 : 2)
+#define ORDER_STEP     (16 * NV90_ROW)
+// The count stages of all pieces.
+LINEAR_INLINE void order_x(stages_t s, uint raw, uint count, uint warp, const uint h)
+{
+    const uint lane = (uint)get_local_id(0) % 32;
+    const uint from = place_of_chunk(lane % 8, lane / 8), to = place_of_chunk(lane / 4, lane % 4);
+    for (; count > 0; count--) {
+        const uint x = s.tiles + s.slot * STAGE(h) + warp * ORDER_STEP;
+        const uint f0 = hidden(x + from), f1 = hidden(x + (from ^ 64));
+        const uint t0 = hidden(x + to), t1 = hidden(x + (to ^ 64));
+        nv90_barrier_wait(raw + s.slot * 8, s.phase);
+        _Pragma("unroll 1")
+        for (uint i = 0; i < X_BYTES(h) - warp * ORDER_STEP; i += ORDER_WARPS(h) * ORDER_STEP) {
+            const uint next = i + 8 * NV90_ROW;
+            const uint4 v0 = get_words(f0 + i), v1 = get_words(f1 + i), v2 = get_words(f0 + next),
+                        v3 = get_words(f1 + next);
+            nv90_put(t0 + i, v0);
+            nv90_put(t1 + i, v1);
+            nv90_put(t0 + next, v2);
+            nv90_put(t1 + next, v3);
+        }
+        nv90_copies_land(0);
+        nv90_warp_sync();
+        if (lane == 0)
+            nv90_barrier_arrive(s.full + s.slot * 8);
+        s = next_stage(s, h);
+    }
+    nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
+    if (lane == 0)
+        nv90_barrier_arrive(s.full + s.slot * 8);
+}
+
+// The operands of product i of a part, whose codes these are.
+LINEAR_INLINE void operands(uint *a, uint4 codes, const uint i, halves_zeros z)
+{
+#if W_IS_U4
+    const uint w = i == 0 ? codes.x : i == 1 ? codes.y : i == 2 ? codes.z : codes.w;
+#if GROUPED == 2
+    unit_operands(w, z, a);
+#else
+    u4_operands(w, z, a);
+#endif
+#else
+    s8_operands(i ? codes.y : codes.x, i ? codes.w : codes.z, z, a);
+#endif
+}
+
+// ---- The warpgroups that multiply
+
+typedef struct {
+    uint codes_at, group_at, x_at; // in a stage
+} lane_t;
+
+LINEAR_INLINE uint4 codes_of(const stages_t *s, uint part, lane_t l, const uint h)
+{
+    return get(s->tiles + s->slot * STAGE(h) + l.codes_at + part * 512);
+}
+LINEAR_INLINE group_t stage_group(const stages_t *s, lane_t l, const uint h)
+{
+    return group_in(get(s->tiles + s->slot * STAGE(h) + l.group_at));
+}
+
+// Products BATCH i and after of a stage.
+LINEAR_INLINE void multiply(float *sums, const uint *a, const stages_t *s, lane_t l, const uint i,
+                            uint keep, const uint h)
 {
     // Rows of a tile of x are 64 of K.
-    const uint x = s->tiles + s->slot * STAGE(t);
-    const ulong b = nv90_descriptor(x + i / 4 * (t * NV90_ROW) + i % 4 * 32);
-    if (t == 32)
-        nv90_multiply_a_32(sums, a, b, keep);
-    else if (t == 64)
-        nv90_multiply_a_64(sums, a, b, keep);
-    else if (t == 128)
-        nv90_multiply_a_128(sums, a, b, keep);
-#if MAX_T == 256
+    const uint product = i * BATCH(h), x = s->tiles + s->slot * STAGE(h) + l.x_at;
+    const ulong b =
+        nv90_descriptor(x + product / 4 * (TILE_M(h) * NV90_ROW) + product % 4 * 32);
+    if (T(h) == 32 && BATCH(h) == 4)
+        nv90_multiply_a4_32(sums, a, b, keep);
+    else if (T(h) == 32)
+        nv90_multiply_a2_32(sums, a, b, keep);
+    else if (T(h) == 64 && BATCH(h) == 4)
+        nv90_multiply_a4_64(sums, a, b, keep);
+    else if (T(h) == 64)
+        nv90_multiply_a2_64(sums, a, b, keep);
+#if MAX_T == 128
     else
-        nv90_multiply_a_256(sums, a, b, keep);
+        nv90_multiply_a2_128(sums, a, b, keep);
 #endif
 }
-LINEAR_INLINE void end(float *sums, const uint t)
+LINEAR_INLINE void held(uint *a, const uint h)
 {
-    if (t == 32)
+    if (BATCH(h) == 4)
+        nv90_held_4(a);
+    else
+        nv90_held_2(a);
+}
+LINEAR_INLINE void end(float *sums, const uint h)
+{
+    if (T(h) == 32)
         nv90_end_32(sums);
-    else if (t == 64)
+    else if (T(h) == 64)
         nv90_end_64(sums);
-    else if (t == 128)
-        nv90_end_128(sums);
-#if MAX_T == 256
+#if MAX_T == 128
     else
-        nv90_end_256(sums);
+        nv90_end_128(sums);
 #endif
 }
-static inline void free_stage(const stages_t *s)
-{
-    if (get_local_id(0) % 32 == 0)
-        nv90_barrier_arrive(s->free + s->slot * 8);
-}
-
-// Sum i of a lane is of its row g where i / 2 is even, else of g + 8.
-LINEAR_INLINE void scale(float *to, const float *sums, float2 scale, const uint t)
+LINEAR_INLINE void scale(float *to, const float *sums, float2 scale, const uint h)
 {
     UNROLL
-    for (uint i = 0; i < t / 2; i++) {
+    for (uint i = 0; i < T(h) / 2; i++) {
         const float f = i / 2 % 2 ? scale.y : scale.x;
-        to[i] = GROUPED ? to[i] + f * sums[i] : f * sums[i];
+        to[i] = GROUPED == 1 ? to[i] + f * sums[i] : f * sums[i];
     }
 }
 
-// All of K. Operands are made two products ahead, while those before are running: four sets of them.
-// group: of the rows, where they have one.
-LINEAR_INLINE void sum_tile(const linear_t a, stages_t *stages, lane_t l, group_t group, float *sums,
-                            float *total, const uint t)
+// `count` stages. Operands are made a batch of products ahead, while those before are running, of codes
+// that are asked for a part ahead. to: the sums of all groups; sums itself but for GROUPED == 1.
+LINEAR_INLINE void sum_stages(const linear_t a, uint count, stages_t *stages, lane_t l,
+                              float *sums, float *to, const uint h)
 {
     const bool never = a.pitch == 0;
+    const uint batches = PRODUCTS / BATCH(h);
     stages_t s = *stages, after = s;
-    uint set[16], first[4], second[4]; // words of the parts
+    uint set[2 * 16];
     UNROLL
-    for (uint i = 0; i < t / 2; i++)
-        *(GROUPED ? total + i : sums + i) = 0.0f;
+    for (uint i = 0; i < T(h) / 2; i++)
+        to[i] = 0.0f;
     UNROLL
-    for (uint i = 8; i < 16; i++)
+    for (uint i = 0; i < 8 * BATCH(h); i++)
         set[i] = 0;
-    nv90_barrier_wait(s.full + s.slot * 8, s.phase);
-    if (GROUPED)
-        group = stage_group(&s, l, t);
-    words_of(l.quad, codes_of(&s, 0, l, t), first);
-    uint4 codes = codes_of(&s, 1, l, t);
-    operands(set, first, 0, group.zeros);
-    operands(set + 4, first, 1, group.zeros);
-    for (uint k = 0; k < a.k; k += STAGE_K) {
+    group_t group = stage_group(&s, l, h);
+    uint4 codes = codes_of(&s, 0, l, h);
+    UNROLL
+    for (uint i = 0; i < BATCH(h); i++)
+        operands(set + 4 * i, codes, i, group.zeros);
+    if (BATCH(h) == PART)
+        codes = codes_of(&s, 1, l, h);
+    for (uint stage = 0; stage < count; stage++) {
+        const bool last = stage + 1 == count;
         group_t next = group;
         UNROLL
-        for (uint i = 0; i < PRODUCTS; i++) {
-            multiply(sums, set + i % 4 * 4, &s, i, GROUPED ? i > 0 : 1, t);
-            if (i == PART - 2)
-                words_of(l.quad, codes, second);
-            nv90_held(set + (i + 2) % 4 * 4);
-            if (!GROUPED && i == 1 && k > 0)
+        for (uint i = 0; i < batches; i++) {
+            const uint made = (i + 1) % batches * BATCH(h); // of the next stage, where it is 0
+            uint *const other = set + (i + 1) % 2 * 4 * BATCH(h);
+            multiply(sums, set + i % 2 * 4 * BATCH(h), &s, l, i, GROUPED == 1 ? i > 0 : 1, h);
+            held(other, h);
+            UNROLL
+            for (uint j = 0; j < BATCH(h); j++)
+                operands(other + 4 * j, codes, (made + j) % PART, made ? group.zeros : next.zeros);
+            if (!GROUPED && i == 0 && stage > 0)
                 free_stage(&after); // that of the stage before
-            if (i + 2 < PART)
-                operands(set + (i + 2) % 4 * 4, first, i + 2, group.zeros);
-            else if (i + 2 < PRODUCTS)
-                operands(set + (i + 2) % 4 * 4, second, i + 2 - PART, group.zeros);
-            else
-                operands(set + (i + 2) % 4 * 4, first, i + 2 - PRODUCTS, next.zeros);
-            if (i == PART - 1) {
+            if (made + BATCH(h) == PRODUCTS) {
                 // The next stage; at the end, this one again.
                 after = s;
-                if (k + STAGE_K < a.k) {
-                    after = next_stage(s, t);
+                if (!last) {
+                    after = next_stage(s, h);
                     nv90_barrier_wait(after.full + after.slot * 8, after.phase);
                 }
                 if (GROUPED)
-                    next = stage_group(&after, l, t);
-                words_of(l.quad, codes_of(&after, 0, l, t), first);
-                codes = codes_of(&after, 1, l, t);
+                    next = stage_group(&after, l, h);
+                codes = codes_of(&after, 0, l, h);
+            } else if ((made + BATCH(h)) % PART == 0) {
+                codes = codes_of(made ? &s : &after, (made + BATCH(h)) / PART, l, h);
             }
         }
         if (GROUPED) {
-            nv90_make_first(never, s.full, set, 8);
-            end(sums, t);
+            nv90_make_first(never, s.full, set, 4 * BATCH(h));
+            end(sums, h);
             free_stage(&s);
-            scale(total, sums, group.scale, t);
+#if GROUPED == 2
+            scale(sums, sums, last ? unit_scales(next.unit.scales) * UNIT : next.unit.turn, h);
+#else
+            scale(to, sums, group.scale, h);
+#endif
             group = next;
         }
         const stages_t done = s;
         s = after;
         after = done;
     }
-    if (!GROUPED) {
-        end(sums, t);
-        free_stage(&s);
-        scale(total, sums, group.scale, t);
-    }
-    *stages = next_stage(s, t);
+#if !GROUPED
+    end(sums, h);
+    free_stage(&s);
+    scale(to, sums, group.scale, h);
+#endif
+    *stages = next_stage(s, h);
 }
 
-// A warp's rows of W are sixteen columns of y: PATCH rows at a time they pass through local memory.
-#define PATCH       16
-#define PATCH_PITCH (16 + 4)
-
-LINEAR_INLINE void store_tile(const linear_t a, const float *total, place_t tile, uint block,
-                              local float *patch, const uint t)
+// The place of a warp's products among those of a stage: blocks of W, rows of x.
+LINEAR_INLINE uint block_of(uint warp, const uint h)
 {
-    const uint lane = (uint)get_local_id(0) % 32, g = lane / 4, q = lane % 4;
-    UNROLL
-    for (uint p = 0; p < t / PATCH; p++) {
-        if (tile.row + p * PATCH < a.m) {
-            UNROLL
-            for (uint i = 0; i < PATCH / 2; i++)
-                patch[(i / 4 * 8 + 2 * q + i % 2) * PATCH_PITCH + g + i / 2 % 2 * 8] =
-                    total[p * (PATCH / 2) + i];
-            nv90_warp_sync();
-            const uint row = tile.row + p * PATCH + lane / 2, c = lane % 2 * 8;
-            if (row < a.m && block * 16 + c < a.n)
-                finish8(a, row, block * 16 + c, patch + lane / 2 * PATCH_PITCH + c);
-            nv90_warp_sync();
+    return ROWS(h) == 1 ? warp : warp % (4 * COLUMNS(h));
+}
+LINEAR_INLINE uint rows_of(uint warp, const uint h)
+{
+    return ROWS(h) == 1 ? 0 : warp / (4 * COLUMNS(h)) * T(h);
+}
+
+// Rows `from` ... from + PATCH - 1 of the warp's. What it needs beside the sums it finds anew.
+LINEAR_INLINE void store_patch(linear_t a, const float *total, uint from, local const told_t *told,
+                               local float *patches, const uint h)
+{
+    a.first = hidden(a.first);
+    a.y_type = hidden(a.y_type);
+    a.bias_type = hidden(a.bias_type);
+    a.residual_type = hidden(a.residual_type);
+    a.y_rows.n1 = hidden((uint)a.y_rows.n1);
+    a.residual_rows.n1 = hidden((uint)a.residual_rows.n1);
+    const uint item = hidden((uint)get_local_id(0)), lane = item % 32, warp = item / 32;
+    finish_patch(a, total, told->row + rows_of(warp, h) + from,
+                 told->column + block_of(warp, h) * 16, patches + warp * PATCH_SIZE, lane);
+}
+
+LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *told, uint whole,
+                                  uint per, global float *places, global uint *counts,
+                                  local float *patches, const uint h)
+{
+    const uint item = (uint)get_local_id(0), lane = item % 32, of_w = block_of(item / 32, h);
+    const lane_t l = {X_BYTES(h) + of_w * 1024 + lane * 16, COPIED(h) + (of_w * 8 + lane / 4) * 16,
+                      rows_of(item / 32, h) * NV90_ROW};
+    for (uint number = 0;; number++) {
+        nv90_barrier_wait(s.full + s.slot * 8, s.phase);
+        const uint count = told[number % TOLD].stages;
+        if (count == 0)
+            break;
+        float sums[MAX_T / 2], totals[GROUPED == 1 ? MAX_T / 2 : 1];
+        float *total = GROUPED == 1 ? totals : sums;
+        UNROLL
+        for (uint i = 0; i < T(h) / 2; i++)
+            sums[i] = 0.0f;
+        sum_stages(a, count, &s, l, sums, total, h);
+
+        local const told_t *tile = told + hidden(number) % TOLD;
+        const uint stages = (a.k + STAGE_K - 1) / STAGE_K;
+        bool all = count == stages;
+        if (!all) {
+            const share_t share = {(uint)get_group_id(0), (uint)get_num_groups(0), 0, stages,
+                                   whole, per};
+            const piece_t piece = {.tile = tile->tile};
+            all = split_meet(share, piece, places, counts, total, T(h) / 2,
+                             hidden((uint)get_local_id(0)) / 32, WARPS);
         }
+        UNROLL
+        for (uint i = 0; i < T(h); i += PATCH)
+            if (all)
+                store_patch(a, total + i / 2, i, tile, patches, h);
     }
 }
 
-LINEAR_INLINE group_t row_group(const linear_t a, uint block, uint lane)
-{
-    return group_of(a, load_group(a, min(block, (a.n - 1) / 16), 0, lane / 4));
-}
-
-LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, local float *patches, const uint t)
-{
-    const uint item = (uint)get_local_id(0), warp = item / 32, lane = item % 32;
-    const uint tiles = tiles_of(a, t);
-    const lane_t l = {X_BYTES(t) + warp * 1024 + lane * 16, COPIED(t) + item / 4 * 16,
-                      quad_of(lane)};
-    float sums[MAX_T / 2], total[MAX_T / 2];
-    UNROLL
-    for (uint i = 0; i < t / 2; i++)
-        sums[i] = 0.0f;
-    uint index = (uint)get_group_id(0);
-    place_t tile = place_of(a, index, t);
-    group_t group = {};
-    if (!GROUPED)
-        group = row_group(a, tile.column / 16 + warp, lane);
-    while (index < tiles) {
-        const place_t done = tile;
-        sum_tile(a, &s, l, group, sums, total, t);
-        index += (uint)get_num_groups(0);
-        if (index < tiles) {
-            tile = place_of(a, index, t);
-            if (!GROUPED) // of the next tile, before this one is stored
-                group = row_group(a, tile.column / 16 + warp, lane);
-        }
-        store_tile(a, total, done, done.column / 16 + warp,
-                   patches + warp * (PATCH * PATCH_PITCH), t);
-    }
-}
-
-#define PACKED(t)                                                                                  \
-    kernel __attribute__((reqd_work_group_size(384, 1, 1))) RESIDENT(1) void                       \
-        linear_wgmma_packed_##t(LINEAR_PARAMETERS)                                                 \
+#define ITEMS (WARPS * 32)
+#define PACKED(number, shape)                                                                      \
+    kernel __attribute__((reqd_work_group_size(ITEMS + 128, 1, 1))) RESIDENT(1) void               \
+        linear_wgmma_packed_##number(LINEAR_PARAMETERS, SPLIT_PARAMETERS)                          \
     {                                                                                              \
-        local uchar tiles[STAGES(t) * STAGE(t)] __attribute__((aligned(1024)));                    \
-        local uchar map[NV90_MAP_BYTES] __attribute__((aligned(128)));                             \
-        local float patches[8 * PATCH * PATCH_PITCH] __attribute__((aligned(16)));                 \
-        local ulong barriers[2 * STAGES(t)];                                                       \
+        const uint h = shape;                                                                      \
+        local uchar tiles[STAGES(shape) * STAGE(shape)] __attribute__((aligned(1024)));            \
+        local uchar maps[2 * NV90_MAP_BYTES] __attribute__((aligned(128)));                        \
+        local float patches[WARPS * PATCH_SIZE] __attribute__((aligned(16)));                      \
+        local ulong barriers[3 * STAGES(shape)];                                                   \
+        local told_t told[TOLD];                                                                   \
         local uint slot;                                                                           \
         const linear_t a = LINEAR_ARGUMENTS;                                                       \
         const uint item = (uint)get_local_id(0), full = (uint)(size_t)barriers;                    \
-        const stages_t s = {(uint)(size_t)tiles, full, full + STAGES(t) * 8, 0, 0};                \
-        if (item < STAGES(t)) {                                                                    \
-            nv90_barrier_init(s.full + item * 8, GROUPED ? 2 : 1);                                 \
-            nv90_barrier_init(s.free + item * 8, 8); /* warps that multiply */                     \
+        const stages_t s = {(uint)(size_t)tiles, full, full + STAGES(h) * 8, 0, 0};                \
+        const uint raw = full + STAGES(h) * 16; /* barriers: x has come */                         \
+        if (item < STAGES(h)) {                                                                    \
+            nv90_barrier_init(raw + item * 8, 1);                                                  \
+            nv90_barrier_init(s.full + item * 8, 2 + ORDER_WARPS(h));                              \
+            nv90_barrier_init(s.free + item * 8, WARPS);                                           \
         }                                                                                          \
-        if (item == 256) {                                                                         \
+        const uint map = (uint)(size_t)maps;                                                       \
+        const share_t share = SPLIT_SHARE(tiles_of(a, h), (a.k + STAGE_K - 1) / STAGE_K);          \
+        if (item == ITEMS)                                                                         \
+            nv90_map_rows(map, (global const ushort *)x + x_rows.offset, k, (uint)m,               \
+                          m > 1 ? x_rows.s0 * 2 : 16, TILE_M(h));                                  \
+        else if (item == ITEMS + 32)                                                               \
+            nv90_map_bytes(map + NV90_MAP_BYTES, data, pitch, (n + 15) / 16, TILE_N(h) / 16);      \
+        else if (item == ITEMS + 64)                                                               \
             slot = nv90_take_slot();                                                               \
-            nv90_map_rows((uint)(size_t)map, (global const ushort *)x + x_rows.offset, k, (uint)m, \
-                          m > 1 ? x_rows.s0 * 2 : 16, t);                                                      \
-        }                                                                                          \
+        else if (item >= ITEMS + 96 && item < ITEMS + 96 + TILE_N(h) / 16)                         \
+            expect_codes(a, share, item % 32, h);                                                  \
         barrier(CLK_LOCAL_MEM_FENCE);                                                              \
-        if (item < 256) {                                                                          \
-            nv90_registers_up(216);                                                                \
-            multiply_tiles(a, s, patches, t);                                                      \
+        if (item < ITEMS) {                                                                        \
+            if (!TIGHT(shape))                                                                     \
+                nv90_registers_up(104);                                                            \
+            else                                                                                   \
+                nv90_registers_up(112);                                                            \
+            multiply_tiles(a, s, told, split_whole, split_per, split_sums, split_counts, patches,  \
+                           h);                                                                     \
         } else {                                                                                   \
-            nv90_registers_down(72);                                                               \
-            if (item < 256 + 32) {                                                                 \
+            if (!TIGHT(shape))                                                                     \
+                nv90_registers_down(64);                                                           \
+            else                                                                                   \
+                nv90_registers_down(32);                                                           \
+            const uint warp = item / 32 - WARPS;                                                   \
+            if (warp == 0) {                                                                       \
                 const ulong published = nv90_map_of(slot, 0);                                      \
-                nv90_map_publish(published, (uint)(size_t)map);                                    \
-                copy_tiles(a, s, published, t);                                                    \
-            } else if (GROUPED && item < 256 + 64) {                                               \
-                copy_groups(a, s, t);                                                              \
+                nv90_maps_publish(published, map);                                                 \
+                bring_tiles(a, s, raw, share, published, told, h, true, MERGED(shape));            \
+            } else if (!MERGED(shape) && warp == 1) {                                              \
+                bring_tiles(a, s, raw, share, 0, told, h, false, true);                            \
+            } else {                                                                               \
+                order_x(s, raw, share_stages(share), warp - (MERGED(shape) ? 1 : 2), h);           \
             }                                                                                      \
         }                                                                                          \
         /* All boxes have arrived. */                                                              \
         barrier(CLK_LOCAL_MEM_FENCE);                                                              \
-        if (item == 256)                                                                           \
+        if (item == ITEMS)                                                                         \
             nv90_give_slot(slot);                                                                  \
     }
 
-PACKED(32)
-PACKED(64)
-PACKED(128)
-#if MAX_T == 256
-PACKED(256)
+PACKED(32, SHAPE(32, 4, 1))
+PACKED(64, SHAPE(64, 4, 1))
+#if GROUPED == 1
+PACKED(128, SHAPE(64, 2, 2))
+#else
+PACKED(128, SHAPE(128, 4, 1))
 #endif

@@ -181,11 +181,13 @@ typedef struct llmk_linear_args {
     llmk_tensor residual;      /* [..., N], any of the three; absent: 0 */
     llmk_tensor y;             /* out: [..., N], any of the three. In place over residual allowed */
     uint32_t flags;            /* LLMK_LINEAR_* */
-    llmk_workspace *workspace; /* llmk_linear_workspace_size() bytes; NULL where that is 0 */
+    llmk_workspace *workspace; /* llmk_linear_workspace_size() bytes; may be NULL unless
+                                  LLMK_LINEAR_W8A8 is set */
 } llmk_linear_args;
 
-/* Bytes of workspace that the call needs: with LLMK_LINEAR_W8A8 M (K + 4), K rounded up to a
- * multiple of 64; else 0. */
+/* Bytes of workspace: with LLMK_LINEAR_W8A8 the call needs M (K + 4), K rounded up to a multiple of
+ * 64. Else it needs none, but on some devices a few tens of MiB (the same for all calls, which may
+ * take turns with one) make it faster where there are few tiles of y for the device; 0 on others. */
 LLMK_API llmk_status llmk_linear_workspace_size(llmk_context *ctx, const llmk_linear_args *args,
                                                 uint64_t *bytes);
 /* Errors: as llmk_rmsnorm, and LLMK_BUSY. */

@@ -24,6 +24,14 @@ llmk_status llmk_workspace_create(llmk_context *ctx, uint64_t bytes, llmk_worksp
             free(w);
             return llmk_fail_cl(ctx, err, "clCreateBuffer");
         }
+        uint32_t zeros[LLMK_WORKSPACE_COUNTS] = {0};
+        w->counts = clCreateBuffer(ctx->cl, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, sizeof zeros,
+                                   zeros, &err);
+        if (!w->counts) {
+            clReleaseMemObject(w->buffer);
+            free(w);
+            return llmk_fail_cl(ctx, err, "clCreateBuffer");
+        }
     }
     w->ctx = ctx;
     w->bytes = bytes;
@@ -43,6 +51,8 @@ void llmk_workspace_free(llmk_workspace *w)
         clReleaseCommandQueue(w->queue);
     if (w->buffer)
         clReleaseMemObject(w->buffer);
+    if (w->counts)
+        clReleaseMemObject(w->counts);
     pthread_mutex_destroy(&w->lock);
     llmk_context_free(w->ctx);
     free(w);

@@ -1,6 +1,7 @@
 /* linear.c - y = x W^T + bias + residual, for weights in any layout. */
 #include "ops/linear.h"
 #include "ops/linear_selftest.h"
+#include "ops/linear_split.h"
 #include "ops/subgroup.h"
 
 #include <stdio.h>
@@ -40,8 +41,10 @@ static llmk_status check(llmk_context *ctx, const void *args, bool dry, void *pr
     if (p->w8a8) {
         llmk_linear_w8a8_check(&c, a.weights);
         llmk_check_workspace(&c, a.workspace, llmk_linear_w8a8_bytes(p->x.nrows, k));
-        p->workspace = a.workspace;
+    } else if (a.workspace) {
+        llmk_check_workspace(&c, a.workspace, llmk_linear_split_bytes(p));
     }
+    p->workspace = a.workspace;
     return llmk_check_end(&c);
 }
 
@@ -79,7 +82,7 @@ static llmk_workspace *workspace(const void *problem)
 static uint64_t workspace_bytes(const void *problem)
 {
     const linear_problem *p = problem;
-    return p->w8a8 ? llmk_linear_w8a8_bytes(p->x.nrows, p->weights->k) : 0;
+    return p->w8a8 ? llmk_linear_w8a8_bytes(p->x.nrows, p->weights->k) : llmk_linear_split_bytes(p);
 }
 
 /* ---- Launching ---- */
@@ -165,6 +168,8 @@ static llmk_status enqueue(llmk_launch *launch, const linear_problem *p, const l
         llmk_linear_w8a8_arguments(&k, p);
     if (r->has_last)
         llmk_arg_u32(&k, r->last);
+    if (r->has_split)
+        llmk_linear_split_arguments(&k, p, r->whole, r->per);
     size_t groups[3] = {(size_t)((outputs + r->columns - 1) / r->columns),
                         (size_t)((rows + r->rows - 1) / r->rows), 1};
     if (r->groups) {

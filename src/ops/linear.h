@@ -19,10 +19,10 @@ typedef struct linear_gate {
 typedef struct linear_problem {
     const llmk_weights *weights;
     llmk_view x, bias, residual, y;
-    bool batch_invariant;    /* only variants that sum alike for every number of rows */
-    const linear_gate *gate; /* llmk_gated_linear; else NULL */
-    bool w8a8;               /* x is quantised, into the workspace */
-    llmk_workspace *workspace;
+    bool batch_invariant;      /* only variants that sum alike for every number of rows */
+    const linear_gate *gate;   /* llmk_gated_linear; else NULL */
+    bool w8a8;                 /* x is quantised, into the workspace */
+    llmk_workspace *workspace; /* of codes of x, or of tiles' parts (linear_split.h), or NULL */
 } linear_problem;
 
 /* A kernel, the block of outputs that a work-group computes, and its items. */
@@ -33,7 +33,9 @@ typedef struct linear_recipe {
     uint32_t groups; /* work-groups in all, which share the blocks; 0: one for each */
     bool has_codes;  /* W8A8_PARAMETERS after the common ones */
     bool has_last;
-    uint32_t last; /* the last argument */
+    uint32_t last;  /* the last argument */
+    bool has_split; /* SPLIT_PARAMETERS after all others (linear_split.h) */
+    uint32_t whole, per;
 } linear_recipe;
 
 /* "-DX=f16 -DW=u4", in `text`. */
@@ -112,7 +114,7 @@ LLMK_LINEAR_DECLARE(emulated_nv_packed);
 bool llmk_linear_packed_is_short(const llmk_weights *w);
 /* Whether x, the scales and N are such as the wide tiles, of so many columns, take. */
 bool llmk_linear_packed_may_be_wide(const linear_problem *p, uint32_t columns);
-LLMK_LINEAR_DECLARE(nv90_packed); /* linear_nv90.c */
+LLMK_LINEAR_DECLARE(nv90_packed); /* linear_nv90_packed.c */
 
 /* And with x quantised (linear_w8a8.c). */
 LLMK_LINEAR_DECLARE(nv_w8a8_wide);

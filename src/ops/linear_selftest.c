@@ -1,5 +1,6 @@
 /* linear_selftest.c - small linear layers with known weights. */
 #include "ops/linear_selftest.h"
+#include "ops/linear_split.h"
 
 #include "core/half.h"
 
@@ -245,8 +246,9 @@ static llmk_status make_weights(llmk_trial *t, const recipe *r, uint64_t experts
     return status;
 }
 
-static llmk_status run(llmk_trial *t, llmk_dtype x, const recipe *r, llmk_dtype y, uint64_t m,
-                       uint64_t n, uint64_t k, uint64_t group)
+/* workspace: may be NULL */
+static llmk_status run_in(llmk_trial *t, llmk_dtype x, const recipe *r, llmk_dtype y, uint64_t m,
+                          uint64_t n, uint64_t k, uint64_t group, llmk_workspace *workspace)
 {
     const float *xs, *bias, *residual;
     llmk_weights *weights = NULL;
@@ -261,6 +263,7 @@ static llmk_status run(llmk_trial *t, llmk_dtype x, const recipe *r, llmk_dtype 
         return t->status;
     LLMK_TRY(make_weights(t, r, 1, n, k, group, w, &weights));
     args.weights = weights;
+    args.workspace = workspace;
     llmk_trial_run(t, &args);
 
     double largest = 0; /* sum |x w| of an output */
@@ -280,6 +283,12 @@ static llmk_status run(llmk_trial *t, llmk_dtype x, const recipe *r, llmk_dtype 
     llmk_trial_compare(t, "y", &args.y, expected, 0, 150.0 / 16777216 * largest);
     llmk_weights_free(weights);
     return t->status;
+}
+
+static llmk_status run(llmk_trial *t, llmk_dtype x, const recipe *r, llmk_dtype y, uint64_t m,
+                       uint64_t n, uint64_t k, uint64_t group)
+{
+    return run_in(t, x, r, y, m, n, k, group, NULL);
 }
 
 llmk_status llmk_linear_self_test(llmk_trial *t, llmk_dtype x, const llmk_weights *like,
@@ -309,12 +318,20 @@ llmk_status llmk_linear_self_test(llmk_trial *t, llmk_dtype x, const llmk_weight
 llmk_status llmk_linear_self_test_wide(llmk_trial *t, llmk_dtype x, const llmk_weights *like,
                                        llmk_dtype y)
 {
+    static const uint64_t shapes[][3] = {{20, 150, 128}, {40, 70, 128}, {70, 70, 128},
+                                         {40, 70, 0},    {70, 70, 0},   {150, 70, 0}};
     const recipe r = recipe_of(like);
     const uint64_t k = 1048; /* of which the last step is a part */
-    LLMK_TRY(run(t, x, &r, y, 20, 150, k, 128));
-    LLMK_TRY(run(t, x, &r, y, 70, 70, k, 128));
-    LLMK_TRY(run(t, x, &r, y, 40, 70, k, 0));
-    return run(t, x, &r, y, 150, 70, k, 0);
+    for (size_t i = 0; i < LLMK_COUNT(shapes); i++)
+        LLMK_TRY(run(t, x, &r, y, shapes[i][0], shapes[i][1], k, shapes[i][2]));
+    /* And with tiles that work-groups share. */
+    llmk_workspace *workspace = NULL;
+    LLMK_TRY(llmk_workspace_create(t->ctx, llmk_linear_split_bytes_on(t->ctx), &workspace));
+    llmk_status status = LLMK_OK;
+    for (size_t i = 0; status == LLMK_OK && i < LLMK_COUNT(shapes) - 2; i++)
+        status = run_in(t, x, &r, y, shapes[i][0], shapes[i][1], k, shapes[i][2], workspace);
+    llmk_workspace_free(workspace);
+    return status;
 }
 
 llmk_status llmk_linear_self_test_tall(llmk_trial *t, llmk_dtype x, const llmk_weights *like,

@@ -196,10 +196,13 @@ void llmk_trial_compare(llmk_trial *t, const char *name, const llmk_tensor *tens
 
 /* ---- Workspaces (workspace.c) ---- */
 
+#define LLMK_WORKSPACE_COUNTS 8192u
+
 struct llmk_workspace {
     llmk_context *ctx;
     uint64_t bytes;
     cl_mem buffer;
+    cl_mem counts; /* LLMK_WORKSPACE_COUNTS of 32 bits, 0 between kernels */
     pthread_mutex_t lock;
     cl_command_queue queue; /* of the last call; retained */
     cl_event last;

@@ -272,6 +272,9 @@ static const case_entry entries[] = {
     {"m=300 n=72 k=136 x=bf16 w=w8 residual=f16 y=f32 layout=nv", CASE_QUICK},
     {"m=64 n=64 k=512 w=ct group=128 bits=8 zeros=i8 layout=nv", CASE_QUICK},
     {"m=90 n=300 k=256 w=w4 group=128 split=19000 layout=nv", CASE_QUICK},
+    /* So few tiles, and so deep, that work-groups share them. */
+    {"m=70 n=80 k=5128 w=w4 group=128 bias=f32 y=f32 layout=nv", CASE_QUICK},
+    {"m=130 n=72 k=5192 x=bf16 w=w8 residual=f16 y=f32 layout=nv", CASE_QUICK},
     {"n=0 k=64 w=w4 layout=nv", CASE_QUICK},
     {"m=3 n=5 k=0 w=w8 bias=f32 layout=nv", CASE_QUICK},
 
@@ -576,10 +579,10 @@ static bool prepare_set(case_run *run, const case_line *line, void *args_, size_
     llmk_weights_info info = LLMK_INIT(llmk_weights_info);
     if (llmk_weights_get_info(weights, &info) == LLMK_OK)
         case_count_bytes(run, info.device_bytes, 0);
-    if (!(args->flags & LLMK_LINEAR_W8A8))
-        return true;
     uint64_t bytes = 0;
     const llmk_status sized = llmk_linear_workspace_size(case_context(run), args, &bytes);
+    if (sized == LLMK_OK && bytes == 0)
+        return true;
     return case_workspace(run, sized, bytes, &args->workspace);
 }
 

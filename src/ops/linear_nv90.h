@@ -1,0 +1,16 @@
+/* linear_nv90.h - what the variants of the linear layer on wgmma share (linear_nv90.c). */
+#ifndef LLMK_LINEAR_NV90_H
+#define LLMK_LINEAR_NV90_H
+
+#include "ops/linear.h"
+
+#define LLMK_NV90_PACKED_NAME "linear/linear_wgmma_packed.cl"
+#define LLMK_NV90_S8_NAME     "linear/linear_wgmma_s8.cl"
+#define LLMK_NV90_MAX_TILES   ((uint64_t)1 << 28)
+
+/* Whether the copy unit can bring x. K is asked too, so that one row is not told apart from more.
+ */
+bool llmk_linear_nv90_has_x_boxes(const linear_problem *p);
+bool llmk_linear_nv90_has_k(uint64_t k, llmk_reason *why);
+
+#endif

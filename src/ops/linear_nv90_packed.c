@@ -1,0 +1,150 @@
+/*
+ * linear_nv90_packed.c - the linear layer on wgmma with weights of 4 and 8 bits:
+ * cl/linear/linear_wgmma_packed.cl. What it needs of the device is in linear_nv90.c.
+ */
+#include "ops/linear_nv90.h"
+#include "ops/linear_split.h"
+
+#define MIN_ROWS 17
+
+/* What a stage of the pipeline has of K; a scale must hold for all of it. */
+static uint32_t stage_of(const llmk_weights *w)
+{
+    return llmk_layout_is_u4(w->layout) ? 128 : 64;
+}
+
+bool llmk_linear_nv90_packed_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
+{
+    const linear_problem *p = problem;
+    const llmk_weights *w = p->weights;
+    if (!llmk_linear_has_wgmma(ctx, why) || !llmk_linear_is_plain(p, why))
+        return false;
+    if (!(LLMK_LAYOUT_BIT(w->layout) & LLMK_LAYOUTS_NV))
+        return llmk_no(why, "does not read the layout %s", llmk_layout_name(w->layout));
+    if (p->x.dtype != LLMK_F16 && p->x.dtype != LLMK_BF16)
+        return llmk_no(why, "x is %s: for f16 and bf16", llmk_dtype_name(p->x.dtype));
+    if (w->order || !llmk_linear_nv90_has_x_boxes(p))
+        return llmk_no(why, "for rows of x in the order of the weights, with one stride and on "
+                            "16-byte boundaries, and k a multiple of 8");
+    if (w->scale_kind == LLMK_SCALE_F16_MIN)
+        return llmk_no(why, "not for weights with minimums");
+    if (w->groups > 1 && w->group_size % stage_of(w) != 0)
+        return llmk_no(why, "for groups of a multiple of %u, or one in a row", stage_of(w));
+    /* nv-stream takes fewer. */
+    if (p->x.nrows < MIN_ROWS && !p->batch_invariant && !ctx->is_trial &&
+        !llmk_variant_is_forced(ctx, "linear", "nv90-packed"))
+        return llmk_no(why, "for %d rows of x and more", MIN_ROWS);
+    if (!llmk_linear_nv90_has_k(w->k, why))
+        return false;
+    if (p->x.nrows > INT32_MAX || (p->x.nrows / 32 + 1) * (w->n / 128 + 1) > LLMK_NV90_MAX_TILES)
+        return llmk_no(why, "too many rows");
+    return true;
+}
+
+/* What GROUPED of the kernels is: sums in units of the scales want scales of f16. */
+static uint32_t groups_of(const llmk_weights *w)
+{
+    if (w->groups <= 1)
+        return 0;
+    return llmk_layout_is_u4(w->layout) && w->scale_kind == LLMK_SCALE_F16 ? 2 : 1;
+}
+
+/* A kernel, its tile of y, and how long its stages and the end of a tile take on an H200, in ns. */
+typedef struct packed_shape {
+    const char *kernel;
+    uint32_t rows, columns;
+    uint32_t u4, s8, end;
+    bool is_s8; /* linear_wgmma_s8.cl, whose tiles are all whole */
+} packed_shape;
+
+/* Tiles that are whole, and the stages of each work-group of those that are not (linear_split.h). */
+typedef struct packed_plan {
+    const packed_shape *shape;
+    uint32_t groups, whole, per;
+    uint64_t time;
+} packed_plan;
+
+/* What meeting along K takes, in ns. */
+#define SPLIT_TIME(rows) (8000 + 64 * (rows))
+
+static packed_plan plan_of(const llmk_launch *launch, const linear_problem *p,
+                           const packed_shape *shape, uint64_t n)
+{
+    const llmk_weights *w = p->weights;
+    const bool u4 = llmk_layout_is_u4(w->layout);
+    const uint32_t units = launch->ctx->caps.compute_units;
+    const uint64_t tiles =
+        (p->x.nrows + shape->rows - 1) / shape->rows * ((n + shape->columns - 1) / shape->columns);
+    const uint64_t stages = (w->depth + stage_of(w) - 1) / stage_of(w);
+    const uint64_t stage = u4 ? shape->u4 : shape->s8, tile = stages * stage + shape->end;
+    packed_plan plan = {.shape = shape,
+                        .groups = tiles < units ? (uint32_t)tiles : units,
+                        .time = (tiles + units - 1) / units * tile};
+    /* The last rounds, of which one is full. */
+    const uint64_t rounds = tiles / units, whole = rounds > 1 ? (rounds - 1) * units : 0;
+    if (shape->is_s8 || tiles % units == 0 ||
+        !llmk_linear_may_split(p, tiles - whole, stages, units))
+        return plan;
+    const uint64_t per = llmk_linear_split_per(tiles - whole, stages, units);
+    const uint64_t time = whole / units * tile + per * stage + shape->end + SPLIT_TIME(shape->rows);
+    if (time < plan.time || launch->ctx->is_trial)
+        plan = (packed_plan){shape, units, (uint32_t)whole, (uint32_t)per, time};
+    return plan;
+}
+
+/* As asked, or what is estimated to end first. In a trial, whose problems are small, every shape has
+ * its turn. */
+static packed_plan best_plan(const llmk_launch *launch, const linear_problem *p, uint64_t n)
+{
+    static const packed_shape shapes[] = {
+        {"linear_wgmma_packed_32", 32, 256, 850, 580, 5000, false},
+        {"linear_wgmma_packed_64", 64, 256, 1010, 670, 5000, false},
+        {"linear_wgmma_packed_128", 128, 256, 1600, 880, 5000, false},
+        {"linear_wgmma_s8", 256, 128, 0, 745, 5000, true}};
+    static const packed_shape totals[] = {
+        {"linear_wgmma_packed_32", 32, 256, 900, 600, 5000, false},
+        {"linear_wgmma_packed_64", 64, 256, 1100, 720, 5000, false},
+        {"linear_wgmma_packed_128", 128, 128, 1100, 720, 5000, false}};
+    const llmk_weights *w = p->weights;
+    const uint32_t grouped = groups_of(w);
+    const packed_shape *all = grouped == 1 ? totals : shapes;
+    const size_t count = grouped || llmk_layout_is_u4(w->layout) ? 3 : 4;
+    packed_plan best = {.time = UINT64_MAX};
+    for (size_t i = 0; i < count; i++) {
+        const packed_plan plan = plan_of(launch, p, all + i, n);
+        if (launch->config && launch->config->value[0] == plan.shape->rows)
+            return plan;
+        if (launch->ctx->is_trial ? i == 0 || p->x.nrows > plan.shape->rows / 2
+                                  : plan.time < best.time)
+            best = plan;
+    }
+    return best;
+}
+
+llmk_status llmk_linear_nv90_packed_launch(llmk_launch *launch, const void *problem)
+{
+    const linear_problem *p = problem;
+    const llmk_weights *w = p->weights;
+    char types[16], defines[64];
+    llmk_join(types, sizeof types, "-DX=", llmk_dtype_name(p->x.dtype), NULL);
+    llmk_join(defines, sizeof defines, types,
+              llmk_layout_is_u4(w->layout) ? " -DW=u4_nv" : " -DW=s8_nv",
+              " -DGROUPED=", llmk_digits(groups_of(w)), NULL);
+    for (size_t i = 0; i < w->segment_count; i++) {
+        const llmk_segment *segment = &w->segments[i];
+        const packed_plan plan = best_plan(launch, p, segment->rows);
+        const bool s8 = plan.shape->is_s8;
+        const linear_recipe r = {.file = s8 ? LLMK_NV90_S8_NAME : LLMK_NV90_PACKED_NAME,
+                                 .defines = s8 ? types : defines,
+                                 .kernel = plan.shape->kernel,
+                                 .rows = plan.shape->rows,
+                                 .columns = plan.shape->columns,
+                                 .local = {s8 ? 384 : 640, 1, 1},
+                                 .groups = plan.groups,
+                                 .has_split = !s8,
+                                 .whole = plan.whole,
+                                 .per = plan.per};
+        LLMK_TRY(llmk_linear_run_segment(launch, p, &r, segment));
+    }
+    return LLMK_OK;
+}

@@ -1,0 +1,39 @@
+/* linear_split.c - see linear_split.h. */
+#include "ops/linear_split.h"
+
+#define PLACES 2 /* of a work-group: the end of a tile, the beginning of another */
+
+static uint64_t bytes_for(uint32_t groups)
+{
+    return (uint64_t)groups * PLACES * LLMK_SPLIT_SUMS * sizeof(float);
+}
+
+uint64_t llmk_linear_split_bytes_on(llmk_context *ctx)
+{
+    llmk_reason why;
+    return llmk_linear_has_wgmma(ctx, &why) ? bytes_for(ctx->caps.compute_units) : 0;
+}
+
+uint64_t llmk_linear_split_bytes(const linear_problem *p)
+{
+    const bool any = !p->w8a8 && !p->batch_invariant && p->x.nrows > 16 &&
+                     (p->x.dtype == LLMK_F16 || p->x.dtype == LLMK_BF16);
+    return any ? llmk_linear_split_bytes_on(p->weights->ctx) : 0;
+}
+
+bool llmk_linear_may_split(const linear_problem *p, uint64_t tiles, uint64_t stages,
+                           uint32_t groups)
+{
+    return p->workspace && !p->w8a8 && !p->batch_invariant &&
+           p->workspace->bytes >= bytes_for(groups) &&
+           tiles * LLMK_SPLIT_WARPS <= LLMK_WORKSPACE_COUNTS && tiles * stages <= INT32_MAX;
+}
+
+void llmk_linear_split_arguments(llmk_kernel *k, const linear_problem *p, uint32_t whole,
+                                 uint32_t per)
+{
+    llmk_arg_buffer(k, per ? p->workspace->buffer : NULL);
+    llmk_arg_buffer(k, per ? p->workspace->counts : NULL);
+    llmk_arg_u32(k, per ? whole : UINT32_MAX);
+    llmk_arg_u32(k, per);
+}
