@@ -1,6 +1,6 @@
 // Grouped products for groups of few rows on mma.sync, where the time is that of reading the experts'
 // weights once: as linear_stream.cl and linear_rows_stream.cl, with rows of W as the instruction's A
-// and up to sixteen rows of one group as B. The build chooses
+// and up to sixteen rows of one group as B, 32 where W is rows. The build chooses
 //
 //     -DX=f16 | bf16   -DFRAGMENT_MMA, and perhaps -DFRAGMENT_EMULATED
 //     -DW=f16 | bf16, X's own                                        grouped_stream_rows.clh
@@ -22,12 +22,20 @@
 #define CODE_BITS       LLMK_PASTE(CODE_BITS_, W)
 #define W_IS_CODES      (CODE_BITS > 0)
 
+#if W_IS_CODES
+#define HIGH 16 // rows of x of a tile at most
+#else
+#define HIGH 32
+#endif
+#define MAX_PARTS (HIGH / 8) // of eight rows of x
+
 #include "linear/linear_stream.clh"
 
 #define MAX_TILES 2 // blocks of 16 rows of W
 
-// Kinds of kernels: x in whole vectors, K in whole steps, no zeros, and scales of two bytes or of whole
-// rows; the same with zeros; any scales and zeros; any x and K too.
+// Kinds of kernels: x in whole vectors, K in whole steps, rows of W that are no codes in whole blocks, no
+// zeros, and scales of two bytes or of whole rows; the same with zeros; any scales and zeros; any x, K and
+// rows of W too.
 #define PLAIN    0
 #define ZEROS    1
 #define AFFINE   2
@@ -45,6 +53,7 @@
 typedef struct {
     global const uchar *data, *scales, *zeros;
     uint row, step, last;
+    uint chunk; // of 16 bytes of x and of rows of W, from where on
 } block_t;
 
 LINEAR_INLINE void clear(float *sum)
@@ -52,6 +61,13 @@ LINEAR_INLINE void clear(float *sum)
     FRAGMENT_UNROLL
     for (uint e = 0; e < 4; e++)
         sum[e] = 0.0f;
+}
+
+// Where a row of x begins: gathered, its element; else by chunks of 16 bytes from the first row on,
+// which takes a register less than a pointer.
+LINEAR_INLINE ulong begin_of(const rows_t rows, uint row, const uint kind)
+{
+    return kind == GATHERED ? row_begin(rows, row) : row * (rows.s0 / 8);
 }
 
 // The x of `halves` times 32 weights, of this lane's row of each eight. Rows that a tile has not are its
@@ -62,8 +78,9 @@ LINEAR_INLINE void load_x(const linear_t a, const ulong *x_row, uint k, const ui
     const bool vectors = a.x_access == X_ALIGNED && a.k % 8 == 0;
     FRAGMENT_UNROLL
     for (uint p = 0; p < parts; p++) {
-        global const uint4 *row = (global const uint4 *)((global const ushort *)a.x + x_row[p] +
-                                                         (kind == GATHERED ? 0 : k));
+        global const uint4 *row =
+            (global const uint4 *)((global const ushort *)a.x + a.x_rows.offset) +
+            ((uint)x_row[p] + k / 8);
         FRAGMENT_UNROLL
         for (uint h = 0; h < halves; h++) {
             const uint4 v = kind != GATHERED
@@ -97,24 +114,46 @@ LINEAR_INLINE float total_of(local const float *sums, const uint warps, const ui
 
 // ---- Which tile is whose
 
+// A tile, a block of columns, and of K, where it is split, share `way`: k elements from a chunk on.
 typedef struct {
     tile_t tile;
-    uint column; // block of columns
+    uint column, way, chunk, k;
 } place_t;
+#define CAN_SPLIT(kind) (!W_IS_CODES && (kind) != GATHERED)
 
 // This work-group's. Those of one expert start together: the tiles of a block of columns, which share
 // W, then those of the next block, which share x. In local memory, so that the end needs no registers.
+//
+// K is split into shares while that makes no more work-groups than `room`, which find room at one time:
+// the first one says how many behind the schedule.
 LINEAR_INLINE void find_place(local place_t *place, global const int *schedule, uint groups,
-                              uint first, uint last, uint rows, uint height, uint columns)
+                              uint first, uint last, uint rows, uint height, uint columns, uint k,
+                              uint most_ways, uint room)
 {
-    const uint id = (uint)get_group_id(1) * (uint)get_num_groups(0) + (uint)get_group_id(0);
+    const uint launched = (uint)(get_num_groups(0) * get_num_groups(1));
+    uint id = (uint)get_group_id(1) * (uint)get_num_groups(0) + (uint)get_group_id(0);
     global const int *tiles = schedule + groups + 1;
     const uint begin = schedule ? (uint)tiles[first] : 0;
     const uint end = schedule ? (uint)tiles[last] : (rows + height - 1) / height;
+    const uint all = (end - begin) * columns, steps = (k + STEP_K - 1) / STEP_K;
+    uint ways = 1, way = 0;
+    if (most_ways > 1 && all > 0) {
+        ways = clamp(min(room, launched) / all, 1u, min(most_ways, steps));
+        way = id / all;
+        id -= way * all;
+    }
     const uint t = begin + id / columns;
-    if (t >= end && get_local_id(0) == 0)
-        place->tile.rows = 0;
-    for (uint g = first + (uint)get_local_id(0); g < last; g += (uint)get_local_size(0)) {
+    if (get_local_id(0) == 0) {
+        if (t >= end || way >= ways)
+            place->tile.rows = 0;
+        place->way = way;
+        place->chunk = steps * way / ways * (STEP_K / 8);
+        place->k = min(k, steps * (way + 1) / ways * STEP_K) - place->chunk * 8;
+        if (schedule && get_group_id(0) == 0 && get_group_id(1) == 0)
+            ((global int *)schedule)[2 * (groups + 1) + 2] = (int)ways;
+    }
+    for (uint g = first + (uint)get_local_id(0); way < ways && g < last;
+         g += (uint)get_local_size(0)) {
         const uint from = schedule ? (uint)tiles[g] : 0, to = schedule ? (uint)tiles[g + 1] : end;
         const uint row = schedule ? (uint)schedule[g] : 0;
         const uint row_end = schedule ? (uint)schedule[g + 1] : rows;
@@ -129,32 +168,35 @@ LINEAR_INLINE void find_place(local place_t *place, global const int *schedule, 
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
-#define FIND_PLACE(columns)                                                                        \
+#define FIND_PLACE(columns, most_ways, room)                                                       \
     local place_t place;                                                                           \
-    find_place(&place, schedule, schedule_groups, first, last, rows, height, columns)
+    find_place(&place, schedule, schedule_groups, first, last, rows, height, columns, k,           \
+               most_ways, room)
 
 // ---- The kernels, for tiles of up to eight rows (and schedules of that height), or sixteen
 
 // Rows of x of this lane's column, eight and eight.
-#define FIND_X_ROWS(most, kind)                                                                    \
+#define FIND_X_ROWS(most, kind, chunk)                                                                 \
     ulong x_row[MAX_PARTS];                                                                        \
     FRAGMENT_UNROLL                                                                                \
     for (uint p = 0; p < (most) / 8; p++) {                                                        \
         const ulong row = x_row_of(tile.begin + min(p * 8 + unit.lane / 4, tile.rows - 1), source, \
                                    source_rows, fan, x_count);                                     \
-        x_row[p] = (kind) == GATHERED ? row_begin(x_rows, row) : x_rows.offset + row * x_rows.s0;  \
+        x_row[p] = begin_of(x_rows, (uint)row, kind) + chunk;                                      \
     }
 
 // The tile's products, by the number of its rows. Emulated, which is slow anyway, there is less to
 // compile.
 #ifdef FRAGMENT_EMULATED
-#define IS_LOW(tile) false
+#define IS_UP_TO(tile, n) false
 #else
-#define IS_LOW(tile) (tile.rows <= 8)
+#define IS_UP_TO(tile, n) (tile.rows <= (n))
 #endif
 #define STREAM(a, block, warps, most, kind)                                                        \
-    if ((most) > 8 && IS_LOW(tile))                                                                \
+    if ((most) > 8 && IS_UP_TO(tile, 8))                                                           \
         stream(a, unit, block, x_row, warps, 2, 1, kind, sum);                                     \
+    else if ((most) > 16 && IS_UP_TO(tile, 16))                                                    \
+        stream(a, unit, block, x_row, warps, 2, 2, kind, sum);                                     \
     else                                                                                           \
         stream(a, unit, block, x_row, warps, 2, (most) / 8, kind, sum);
 
@@ -172,22 +214,25 @@ LINEAR_INLINE void put_part(fragment_unit unit, local float *sums, uint p,
 // Two blocks of 16 columns.
 #define LINEAR(name, warps, bound, most, kind)                                                     \
     kernel __attribute__((reqd_work_group_size((warps)*32, 1, 1))) bound void name(                     \
-        GROUPED_PARAMETERS, const uint height)                                                     \
+        GROUPED_PARAMETERS, const uint height, const uint most_ways, const uint room)              \
     {                                                                                              \
         local float sums[(warps)*8 * SUM_PITCH(2)];                                                \
         FRAGMENT_UNIT(unit, warps);                                                                \
-        FIND_PLACE((n + 31) / 32);                                                                 \
+        FIND_PLACE((n + 31) / 32, CAN_SPLIT(kind) ? most_ways : 1, room);                           \
         float sum[MAX_TILES][MAX_PARTS][4];                                                        \
         if (place.tile.rows > 0 && place.tile.group != empty) {                                    \
             const tile_t tile = place.tile;                                                        \
             const uint n0 = place.column * 32;                                                     \
-            const linear_t a = GROUPED_EXPERT(tile.group);                                         \
+            linear_t a = GROUPED_EXPERT(tile.group);                                               \
+            const uint chunk = CAN_SPLIT(kind) ? place.chunk : 0;                                  \
+            if (CAN_SPLIT(kind))                                                                   \
+                a.k = place.k;                                                                     \
             const uint base = (tile.group - first) * n;                                            \
             const block_t block[MAX_TILES] = {                                                     \
-                {data, scales, zeros, base + n0, 1, base + n - 1},                                 \
-                {data, scales, zeros, base + n0 + 16, 1, base + n - 1}};                           \
-            FIND_X_ROWS(most, kind)                                                                \
-            STREAM(a, block, warps, most, kind)                                                       \
+                {data, scales, zeros, base + n0, 1, base + n - 1, chunk},                          \
+                {data, scales, zeros, base + n0 + 16, 1, base + n - 1, chunk}};                    \
+            FIND_X_ROWS(most, kind, chunk)                                                                \
+            STREAM(a, block, warps, most, kind)                                                     \
         }                                                                                          \
         FRAGMENT_UNROLL                                                                            \
         for (uint p = 0; p < (most) / 8; p++) {                                                    \
@@ -199,10 +244,11 @@ LINEAR_INLINE void put_part(fragment_unit unit, local float *sums, uint p,
                     continue;                                                                      \
                 float v = 0.0f;                                                                    \
                 if (place.tile.group != empty)                                                     \
-                    v = total_of(sums, warps, 2, o % 32, o / 32) +                                        \
-                        bias_of(bias, bias_type, bias_rows, place.tile.group, column);             \
-                store_any(y, y_type,                                                               \
-                          row_begin(y_rows, place.tile.begin + row) + column * y_rows.inner, v);   \
+                    v = total_of(sums, warps, 2, o % 32, o / 32) +                                 \
+                        bias_of(bias, place.way ? 0 : bias_type, bias_rows, place.tile.group,      \
+                                column);                                                           \
+                const ulong y_row = (ulong)place.way * rows + place.tile.begin + row;              \
+                store_any(y, y_type, row_begin(y_rows, y_row) + column * y_rows.inner, v);         \
             }                                                                                      \
         }                                                                                          \
     }
@@ -214,7 +260,7 @@ LINEAR_INLINE void put_part(fragment_unit unit, local float *sums, uint p,
     {                                                                                              \
         local float sums[(warps)*8 * SUM_PITCH(2)];                                                \
         FRAGMENT_UNIT(unit, warps);                                                                \
-        FIND_PLACE((outputs + 15) / 16);                                                           \
+        FIND_PLACE((outputs + 15) / 16, 1, 0);                                                          \
         const bool pairs = W_IS_CODES && step == 2;                                                \
         float sum[MAX_TILES][MAX_PARTS][4];                                                        \
         if (place.tile.rows > 0) {                                                                 \
@@ -224,10 +270,10 @@ LINEAR_INLINE void put_part(fragment_unit unit, local float *sums, uint p,
             const uint base = (tile.group - first) * n + f0 * step;                                \
             const uint last_f = (outputs - 1 - f0) * step, up = pairs ? 16 : up_first;             \
             const block_t block[MAX_TILES] = {                                                     \
-                {data, scales, zeros, base, step, base + last_f},                                  \
-                {up_data, up_scales, up_zeros, base + up, step, base + last_f + up_first}};        \
-            FIND_X_ROWS(most, kind)                                                                \
-            STREAM(a, block, warps, most, kind)                                                       \
+                {data, scales, zeros, base, step, base + last_f, 0},                                \
+                {up_data, up_scales, up_zeros, base + up, step, base + last_f + up_first, 0}};     \
+            FIND_X_ROWS(most, kind, 0)                                                              \
+            STREAM(a, block, warps, most, kind)                                                      \
         }                                                                                          \
         FRAGMENT_UNROLL                                                                            \
         for (uint p = 0; p < (most) / 8; p++) {                                                    \
@@ -339,9 +385,9 @@ LINEAR_INLINE void add_biases(local float *biases, local const table_t *table, u
                 const uint e = table.group[t];                                                     \
                 const linear_t a = GROUPED_EXPERT(e);                                              \
                 const block_t block[1] = {                                                         \
-                    {data, scales, zeros, (e - first) * n + n0, 1, (e - first) * n + n - 1}};      \
+                    {data, scales, zeros, (e - first) * n + n0, 1, (e - first) * n + n - 1, 0}};      \
                 const int row = table.row[t * 8 + unit.lane / 4];                                  \
-                const ulong x_row = row_begin(x_rows, (ulong)max(row, 0));                         \
+                const ulong x_row = begin_of(x_rows, (uint)max(row, 0), kind);                       \
                 float sum[MAX_TILES][MAX_PARTS][4];                                                \
                 stream(a, unit, block, &x_row, warps, 1, 1, kind, sum);                            \
                 FRAGMENT_UNROLL                                                                    \
@@ -373,7 +419,7 @@ LINEAR_INLINE void add_biases(local float *biases, local const table_t *table, u
     }
 
 // Warps, and how many work-groups find room on a compute unit, which bounds their registers.
-#define MORE_ROWS(macro, name, kind) macro(name, 4, RESIDENT(4), 16, kind)
+#define MORE_ROWS(macro, name, kind) macro(name, 4, RESIDENT(4), HIGH, kind)
 #if W_IS_CODES
 #define FEW_ROWS(macro, name, kind) macro(name, 2, RESIDENT(14), 8, kind)
 #else
@@ -387,10 +433,10 @@ LINEAR_INLINE void add_biases(local float *biases, local const table_t *table, u
 
 FEW_ROWS(LINEAR, grouped_stream_low, PLAIN)
 MORE_ROWS(LINEAR, grouped_stream_high, PLAIN)
-MORE_ROWS(LINEAR, grouped_stream_gathered, GATHERED)
+LINEAR(grouped_stream_gathered, 4, RESIDENT(3), HIGH, GATHERED)
 FEW_ROWS(GATED, grouped_stream_gated_low, PLAIN)
 MORE_ROWS(GATED, grouped_stream_gated_high, PLAIN)
-MORE_ROWS(GATED, grouped_stream_gated_gathered, GATHERED)
+GATED(grouped_stream_gated_gathered, 4, RESIDENT(3), HIGH, GATHERED)
 COMBINE(grouped_stream_combine, ADD_UP_WARPS, RESIDENT(2), PLAIN)
 COMBINE(grouped_stream_combine_gathered, ADD_UP_WARPS, RESIDENT(1), GATHERED)
 #if W_IS_CODES

@@ -1,18 +1,27 @@
-// Grouped products on wgmma, for compute capability 9.0 and groups of many rows: f16 or bf16 x and
-// W, f32 sums. From its sm_90a image only; docs/matrix-units.md and docs/moe.md explain it.
+// Grouped products on wgmma, for compute capability 9.0: f16 or bf16 x and W, f32 sums. From its sm_90a
+// image only; docs/matrix-units.md and docs/moe.md explain it.
 //
-// A work-group is three warpgroups: two multiply; of the third, one item brings boxes of x and W, and
-// one tells which tile comes next (tiles differ in time): up to 128 rows of a group and 256 rows of
-// its expert's W. Where a tile has more than 64 rows, the two multiply 64 rows each with all of W's;
-// else both multiply the same rows, each with half of W's.
+// The rows of W are A, those of x, which are B, any multiple of 32 (16 from 128 on): a group has as few
+// tiles as can be, of alike heights, and each reads its W once. A work-group has 256 rows of W, each of
+// two warpgroups half of them; of gated pairs, 64 rows of the gate and the same of up. A lane has four
+// neighbouring outputs of a row of x, or two of gated pairs. Of a third warpgroup, one item brings boxes
+// of x and W, and one tells which tile comes next: tiles differ in time.
 //
-// Of gated pairs, the rows of W are those of 32 outputs of the gate, the same of up, and so on: a lane
-// has the gate and the up of the same outputs.
-//
-//     -DX=f16 | bf16
+//     -DX=f16 | bf16   -DTILE_M=160 | 192   rows of x of a tile at most
+#define NV90_PAIR_HALF (TILE_M / 2)
+#if TILE_M > 160
+#define REGS_UP   232
+#define REGS_DOWN 40
+#else
+#define REGS_UP   216
+#define REGS_DOWN 72
+#endif
 #include "grouped_linear/grouped_wgmma.clh"
+#include "common/nv90_pair.clh"
 
-#define HALF (TILE_M / 2)
+#define UNIT(is_gated) ((is_gated) ? 16 : 32) // rows of a map's blocks
+#define TEAM_ROWS  (TILE_N / 2) // of W
+#define TEAM_BYTES (TEAM_ROWS * NV90_ROW)
 
 // ---- The item that copies
 
@@ -20,16 +29,18 @@ LINEAR_INLINE void bring_part(const grouped_t g, stages_t *s, const part_t p, ul
                               bool is_gated)
 {
     const uint x_boxes = (p.rows + BOX - 1) / BOX;
-    const uint w_boxes = min(p.width, g.columns - p.column) / BOX;
-    const uint block = (p.group - g.first) * g.blocks + p.column / BOX / (is_gated ? 2 : 1);
-    for (uint k = 0; k < g.k; k += TILE_K) {
+    const uint teams = min((g.columns - p.column + TEAM_ROWS - 1) / TEAM_ROWS, 2u);
+    const uint unit = UNIT(is_gated), column = is_gated ? p.column / 2 : p.column;
+    const uint at = (p.group - g.first) * g.blocks + column / unit;
+    for (uint k = p.k; k < p.k_end; k += TILE_K) {
         const uint to = s->tiles + s->slot * STAGE, full = s->full + s->slot * 8;
         nv90_barrier_wait(s->free + s->slot * 8, s->phase ^ 1);
-        nv90_barrier_expect(full, (x_boxes + w_boxes) * BOX_BYTES);
-        for (uint i = 0; i < w_boxes; i++) {
-            const ulong map = maps + (1 + (is_gated ? i % 2 : 0)) * NV90_MAP_BYTES;
-            nv90_box_columns(to + X_BYTES + i * BOX_BYTES, map, k, block + (is_gated ? i / 2 : i),
-                             full);
+        nv90_barrier_expect(full, x_boxes * BOX_BYTES + teams * TEAM_BYTES);
+        for (uint i = 0; i < teams; i++) {
+            const uint w = to + X_BYTES + i * TEAM_BYTES;
+            nv90_box_units(w, maps + NV90_MAP_BYTES, k, at + i * 4, full);
+            if (is_gated)
+                nv90_box_units(w + TEAM_BYTES / 2, maps + 2 * NV90_MAP_BYTES, k, at + i * 4, full);
         }
         for (uint i = 0; i < x_boxes; i++)
             nv90_box_rows(to + i * BOX_BYTES, maps, k, p.begin + i * BOX, full);
@@ -39,170 +50,199 @@ LINEAR_INLINE void bring_part(const grouped_t g, stages_t *s, const part_t p, ul
 
 // ---- The end of sums
 
-// What a lane has of a tile.
+// What a lane has of a tile: from `column` on four outputs, or two of gated pairs, of rows row, row + 1,
+// row + 8, row + 9 ... which begin at y + row * pitch.
 typedef struct {
-    uint group;
-    uint column, width; // the first output, and how many there are from the warpgroup's first on
-    ulong y[2];         // where it lies: of a row, and of the row 8 further
-    bool in[2];         // whether the rows are
+    uint group, column, row, rows;
+    bool in;    // whether the outputs are
+    bool first; // or only part of K, which gets no bias
+    ulong y;
 } share_t;
 
 LINEAR_INLINE share_t share_of(const grouped_t g, const end_t e, const part_t p)
 {
-    const uint item = (uint)get_local_id(0), team = item / 128, lane = item % 128;
-    const bool high = p.rows > HALF;
-    const uint row = lane / 32 * 16 + lane % 32 / 4 + (high ? team * HALF : 0);
-    const uint width = high ? p.width : p.width / 2, column = p.column + (high ? 0 : team * width);
-    const uint left = g.columns - min(column, g.columns), outputs = e.is_gated ? 2 : 1;
-    share_t s = {p.group, column / outputs + lane % 4 * 8, min(width, left) / outputs, {0, 0}, {0, 0}};
-    UNROLL
-    for (uint i = 0; i < 2; i++) {
-        s.in[i] = row + i * 8 < p.rows;
-        s.y[i] = row_begin(e.y_rows, p.begin + min(row + i * 8, p.rows - 1)) + s.column;
-    }
+    // ptxas must not know that the item is always the same, or it keeps what it makes of it.
+    uint item = (uint)get_local_id(0);
+    asm volatile("" : "+r"(item));
+    const uint team = item / 128, warp = item % 128 / 32;
+    const uint each = e.is_gated ? 2 : 4, all = e.is_gated ? 2 : 1;
+    const uint column = (p.column + team * TEAM_ROWS) / all + warp * 8 * each + item % 32 / 4 * each;
+    share_t s = {p.group, column, item % 4 * 2, p.rows, column < g.columns / all, p.way == 0, 0};
+    s.y = e.y_rows.offset + ((ulong)p.way * g.rows + p.begin) * e.y_rows.s0 + column;
     return s;
 }
 
-LINEAR_INLINE void store8_at(const end_t e, ulong at, float8 v)
+LINEAR_INLINE void store4_at(const end_t e, ulong at, float4 v)
 {
     if (e.y_type == DT_F32)
-        f32_store8((global float *)e.y, at, v);
+        *(global float4 *)((global float *)e.y + at) = v;
     else if (e.y_type == DT_F16)
-        *(global uint4 *)((global ushort *)e.y + at) = f16_pack8(v);
+        *(global uint2 *)((global ushort *)e.y + at) =
+            (uint2)(nv_float2_to_f16x2(v.x, v.y), nv_float2_to_f16x2(v.z, v.w));
     else
-        *(global uint4 *)((global ushort *)e.y + at) = bf16_pack8(v);
+        *(global uint2 *)((global ushort *)e.y + at) =
+            (uint2)(nv_float2_to_bf16x2(v.x, v.y), nv_float2_to_bf16x2(v.z, v.w));
+}
+LINEAR_INLINE void store2_at(const end_t e, ulong at, float2 v)
+{
+    if (e.y_type == DT_F32)
+        *(global float2 *)((global float *)e.y + at) = v;
+    else if (e.y_type == DT_F16)
+        *(global uint *)((global ushort *)e.y + at) = nv_float2_to_f16x2(v.x, v.y);
+    else
+        *(global uint *)((global ushort *)e.y + at) = nv_float2_to_bf16x2(v.x, v.y);
 }
 
-// The sums lie in registers, which must be named by constants: eight number f of 16, of the first row
-// where f is even; of gated pairs the up products are those two after the gate's. In memory, block
-// b of 32 outputs.
-#define EACH_EIGHT(f, b, s, is_gated)                                                              \
+LINEAR_INLINE float2 bias2_of(global const void *bias, uint type, const rows_t rows, uint group,
+                              uint c)
+{
+    return (float2)(bias_of(bias, type, rows, group, c), bias_of(bias, type, rows, group, c + 1));
+}
+
+// Sums of row 8 j + e of this lane: of both h in product b.
+LINEAR_INLINE float2 two_of(const float *sums, uint b, uint j, uint e)
+{
+    const float *at = sums + b * NV90_PAIR_HALF + j * 4 + e;
+    return (float2)(at[0], at[2]);
+}
+
+// A branch for each 32 rows, of all lanes alike, so that what is not there takes no time.
+#define EACH_ROW(s)                                                                                \
     UNROLL                                                                                         \
-    for (uint f = 0, b = 0; f < TILE_N / 16; f++, b = (is_gated) ? f / 4 : f / 2)                  \
-        if (!((is_gated) && f / 2 % 2) && b * 32 < (s).width && (s).in[f % 2])
+    for (uint at = 0; at < TILE_M / 8; at += 4)                                                    \
+        if (at * 8 < (s).rows)                                                                     \
+            UNROLL                                                                                 \
+    for (uint j = at; j < at + 4; j++)                                                             \
+        UNROLL                                                                                     \
+        for (uint i = 0; i < 2; i++)                                                               \
+            if (j * 8 + (s).row + i < (s).rows)
 
-#define STORE_EIGHTS(STORE, is_gated)                                                              \
-    EACH_EIGHT(f, b, s, is_gated)                                                                  \
-        STORE(e.y, s.y[f % 2] + b * 32, eight_of(sums, f))
-#define STORE_F32(y, at, v)  f32_store8((global float *)(y), at, v)
-#define STORE_F16(y, at, v)  *(global uint4 *)((global ushort *)(y) + (at)) = f16_pack8(v)
-#define STORE_BF16(y, at, v) *(global uint4 *)((global ushort *)(y) + (at)) = bf16_pack8(v)
-
-LINEAR_INLINE void set_eight(float *sums, uint f, float8 v)
+LINEAR_INLINE void store_plain(const end_t e, const float *sums, const share_t s)
 {
-    float *at = sums + f / 2 * 16 + f % 2 * 2;
-    at[0] = v.s0, at[1] = v.s1, at[4] = v.s2, at[5] = v.s3;
-    at[8] = v.s4, at[9] = v.s5, at[12] = v.s6, at[13] = v.s7;
-}
-#define SILU8(sigmoid, g, u)                                                                       \
-    ((u) * (g) * (float8)(sigmoid((g).s0), sigmoid((g).s1), sigmoid((g).s2), sigmoid((g).s3),      \
-                          sigmoid((g).s4), sigmoid((g).s5), sigmoid((g).s6), sigmoid((g).s7)))
-
-LINEAR_INLINE float8 pick_eight(const float *sums, uint which)
-{
-    float8 v = (float8)(0.0f);
-    UNROLL
-    for (uint f = 0; f < TILE_N / 16; f++)
-        if (f == which)
-            v = eight_of(sums, f);
-    return v;
+    const uint type = s.first ? e.bias_type : 0;
+    const float4 b = (float4)(bias2_of(e.bias, type, e.bias_rows, s.group, s.column),
+                              bias2_of(e.bias, type, e.bias_rows, s.group, s.column + 2));
+    ulong y = s.y + s.row * e.y_rows.s0;
+    EACH_ROW(s)
+        store4_at(e, y + (j * 8 + i) * e.y_rows.s0,
+                  (float4)(two_of(sums, 0, j, i), two_of(sums, 1, j, i)) + b);
 }
 
-// Any activation and biases, from one place of code for all sums.
-LINEAR_INLINE void store_any_part(const end_t e, const float *sums, const share_t s)
+LINEAR_INLINE float2 silu2(const end_t e, float2 g, float2 u)
+{
+    const float2 sigmoid = e.y_type == DT_F32
+                               ? (float2)(nv_sigmoid(g.x), nv_sigmoid(g.y))
+                               : (float2)(nv_sigmoid_short(g.x), nv_sigmoid_short(g.y));
+    return u * g * sigmoid;
+}
+
+// Activations but SiLU, from one place of code for all sums.
+LINEAR_INLINE void store_any_gated(const end_t e, const float *sums, const share_t s, float2 bias,
+                                   float2 up_bias)
 {
     _Pragma("unroll 1")
-    for (uint pass = 0; pass < (e.is_gated ? TILE_N / 32 : TILE_N / 16); pass++) {
-        const uint b = pass / 2, column = s.column + b * 32;
-        if (b * 32 >= s.width)
-            break;
-        float8 v = pick_eight(sums, e.is_gated ? b * 4 + pass % 2 : pass);
-        float8 up = e.is_gated ? pick_eight(sums, b * 4 + 2 + pass % 2) : v;
+    for (uint pass = 0; pass < TILE_M / 4; pass++) {
+        const uint row = pass / 2 * 8 + s.row + pass % 2;
+        float2 gate = bias, up = up_bias;
+        UNROLL
+        for (uint j = 0; j < TILE_M / 4; j++)
+            if (j == pass) {
+                gate += two_of(sums, 0, j / 2, j % 2);
+                up += two_of(sums, 1, j / 2, j % 2);
+            }
         _Pragma("unroll 1")
-        for (uint i = 0; i < 8; i++) {
-            float one =
-                v.s0 + bias_of(e.bias, e.bias_type, e.bias_rows, s.group, column + i);
-            if (e.is_gated)
-                one = gated(e.activation, one,
-                            up.s0 + bias_of(e.up_bias, e.up_bias_type, e.up_bias_rows, s.group,
-                                            column + i),
-                            e.limit, e.alpha);
-            v = (float8)(v.s123, v.s4567, one);
-            up = up.s12345670;
+        for (uint i = 0; i < 2; i++) {
+            gate = (float2)(gate.y, gated(e.activation, gate.x, up.x, e.limit, e.alpha));
+            up = up.yx;
         }
-        if (pass % 2 == 0 ? s.in[0] : s.in[1])
-            store8_at(e, (pass % 2 == 0 ? s.y[0] : s.y[1]) + b * 32, v);
+        if (row < s.rows)
+            store2_at(e, s.y + row * e.y_rows.s0, gate);
     }
 }
 
-LINEAR_INLINE void store_part(const end_t e, float *sums, const share_t s)
+LINEAR_INLINE void store_gated(const end_t e, const float *sums, const share_t s)
 {
-    if (e.bias_type || (e.is_gated && (e.up_bias_type || e.activation != SILU))) {
-        store_any_part(e, sums, s);
+    const float2 bias = bias2_of(e.bias, e.bias_type, e.bias_rows, s.group, s.column);
+    const float2 up_bias =
+        bias2_of(e.up_bias, e.up_bias_type, e.up_bias_rows, s.group, s.column);
+    if (e.activation != SILU) {
+        store_any_gated(e, sums, s, bias, up_bias);
         return;
     }
-    if (e.is_gated) {
-        if (e.y_type == DT_F32) {
-            EACH_EIGHT(f, b, s, true)
-                set_eight(sums, f, SILU8(nv_sigmoid, eight_of(sums, f), eight_of(sums, f + 2)));
-        } else {
-            EACH_EIGHT(f, b, s, true)
-                set_eight(sums, f,
-                          SILU8(nv_sigmoid_short, eight_of(sums, f), eight_of(sums, f + 2)));
-        }
-    }
-    if (e.y_type == DT_F32) {
-        STORE_EIGHTS(STORE_F32, e.is_gated);
-    } else if (e.y_type == DT_F16) {
-        STORE_EIGHTS(STORE_F16, e.is_gated);
-    } else {
-        STORE_EIGHTS(STORE_BF16, e.is_gated);
-    }
+    EACH_ROW(s)
+        store2_at(e, s.y + (j * 8 + s.row + i) * e.y_rows.s0,
+                  silu2(e, two_of(sums, 0, j, i) + bias, two_of(sums, 1, j, i) + up_bias));
 }
 
 LINEAR_INLINE void store_zeros(const end_t e, const share_t s)
 {
-    for (uint b = 0; b * 32 < s.width; b++)
-        for (uint i = 0; i < 2; i++)
-            if (s.in[i])
-                store8_at(e, s.y[i] + b * 32, (float8)(0.0f));
+    for (uint row = s.row; row < s.rows; row += row % 2 ? 7 : 1)
+        store4_at(e, s.y + row * e.y_rows.s0, (float4)(0.0f));
 }
 
 // ---- The warpgroups that multiply
 
+MULTIPLY_PAIR(32)
+MULTIPLY_PAIR(64)
+MULTIPLY_PAIR(96)
+MULTIPLY_PAIR(128)
+MULTIPLY_PAIR(160)
+#if TILE_M > 160
+MULTIPLY_PAIR(144)
+MULTIPLY_PAIR(176)
+MULTIPLY_PAIR(192)
+#endif
+
+LINEAR_INLINE void multiply_part(float *sums, stages_t *s, uint rows, uint k, uint w_at)
+{
+#if TILE_M > 160
+    if (rows > 176)
+        multiply_pair_192(sums, s, k, w_at, 0);
+    else if (rows > 160)
+        multiply_pair_176(sums, s, k, w_at, 0);
+    else if (rows > 128 && rows <= 144)
+        multiply_pair_144(sums, s, k, w_at, 0);
+    else
+#endif
+    if (rows > 128)
+        multiply_pair_160(sums, s, k, w_at, 0);
+    else if (rows > 96)
+        multiply_pair_128(sums, s, k, w_at, 0);
+    else if (rows > 64)
+        multiply_pair_96(sums, s, k, w_at, 0);
+    else if (rows > 32)
+        multiply_pair_64(sums, s, k, w_at, 0);
+    else
+        multiply_pair_32(sums, s, k, w_at, 0);
+}
+
 LINEAR_INLINE void multiply_parts(const grouped_t g, const end_t e, stages_t s, told_t t)
 {
-    const uint team = (uint)get_local_id(0) / 128;
+    const uint w_at = X_BYTES + (uint)get_local_id(0) / 128 * TEAM_BYTES;
     for (;;) {
         const part_t p = hear_part(&t);
-        if (p.width == 0)
+        if (p.rows == 0)
             break;
-        if (p.group == g.empty) {
-            nv90_warp_sync();
-            if (get_local_id(0) % 32 == 0)
-                free_part(&t);
-            next_told(&t);
-            store_zeros(e, share_of(g, e, p));
-            continue;
-        }
-        const bool high = p.rows > HALF;
-        const uint width = high ? p.width : p.width / 2;
-        const uint x_at = high ? team * (HALF * NV90_ROW) : 0;
-        const uint w_at = X_BYTES + (high ? 0 : team * width * NV90_ROW);
-        float sums[TILE_N / 2];
+        float sums[NV90_PAIR_SUMS];
         UNROLL
-        for (uint i = 0; i < TILE_N / 2; i++)
+        for (uint i = 0; i < NV90_PAIR_SUMS; i++)
             sums[i] = 0.0f;
-        if (width == 256)
-            multiply_tile_256(sums, &s, g.k, x_at, w_at);
-        else if (width == 128)
-            multiply_tile_128(sums, &s, g.k, x_at, w_at);
-        else
-            multiply_tile_64(sums, &s, g.k, x_at, w_at);
+        if (p.group != g.empty)
+            multiply_part(sums, &s, p.rows, p.k_end - p.k, w_at);
+        // What else a tile needs is read again: beside the sums there are no registers for it.
+        const share_t share = share_of(g, e, t.parts[t.slot]);
+        nv90_warp_sync();
         if (get_local_id(0) % 32 == 0)
             free_part(&t);
         next_told(&t);
-        store_part(e, sums, share_of(g, e, p));
+        if (!share.in)
+            continue;
+        if (share.group == g.empty)
+            store_zeros(e, share);
+        else if (e.is_gated)
+            store_gated(e, sums, share);
+        else
+            store_plain(e, sums, share);
     }
 }
 
@@ -210,14 +250,88 @@ LINEAR_INLINE void multiply_parts(const grouped_t g, const end_t e, stages_t s, 
 
 LINEAR_INLINE void make_maps(uint map, const grouped_t g, const sources_t from, bool is_gated)
 {
+    const uint unit = UNIT(is_gated);
     nv90_map_rows(map, from.x, g.k, g.rows, from.x_pitch, BOX);
-    nv90_map_columns(map + NV90_MAP_BYTES, from.w, g.k, from.w_rows / BOX, from.w_pitch, 1);
-    nv90_map_columns(map + 2 * NV90_MAP_BYTES, from.up, g.k, from.up_rows / BOX, from.w_pitch, 1);
+    nv90_map_units(map + NV90_MAP_BYTES, from.w, g.k, from.w_rows / unit, from.w_pitch, unit);
+    nv90_map_units(map + 2 * NV90_MAP_BYTES, from.up, g.k, from.up_rows / unit, from.w_pitch, unit);
 }
 
-#define UNIT(is_gated) BOX
-#define BALANCED       0
-#define CUT_FOR        (uint)get_num_groups(0)
-#define NAME           grouped_wgmma
-#define NAME_GATED     grouped_wgmma_gated
-#include "grouped_linear/grouped_wgmma_kernels.clh"
+LINEAR_INLINE void bring_parts(const grouped_t g, stages_t s, told_t t, ulong maps, bool is_gated)
+{
+    for (;;) {
+        const part_t p = hear_part(&t);
+        if (p.rows == 0)
+            break;
+        free_part(&t);
+        next_told(&t);
+        if (p.group != g.empty)
+            bring_part(g, &s, p, maps, is_gated);
+    }
+}
+
+LINEAR_INLINE void run(const grouped_t g, const end_t e, const sources_t from, const locals_t l)
+{
+    const uint item = (uint)get_local_id(0), map = (uint)(size_t)l.maps;
+    const stages_t s = stages_of(l);
+    const told_t t = told_of(l);
+    init_barriers(s, t);
+    if (item == 256) {
+        *l.slot = nv90_take_slot();
+        make_maps(map, g, from, e.is_gated);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+
+    if (item < 256) {
+        nv90_registers_up(REGS_UP);
+        multiply_parts(g, e, s, t);
+    } else {
+        nv90_registers_down(REGS_DOWN);
+        if (item < 256 + 32) {
+            const ulong published = nv90_map_of(*l.slot, 0);
+            for (uint i = 0; i < NV90_MAPS; i++)
+                nv90_map_publish(published + i * NV90_MAP_BYTES, map + i * NV90_MAP_BYTES);
+            if (item == 256)
+                bring_parts(g, s, t, published, e.is_gated);
+        } else if (item == 256 + 32) {
+            tell_parts(g, parts_of(g, (uint)get_num_groups(0)), t);
+        }
+    }
+    // All boxes have arrived.
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (item == 256)
+        nv90_give_slot(*l.slot);
+}
+
+// x: a row for each row of the groups, in their order.
+kernel __attribute__((reqd_work_group_size(384, 1, 1))) __attribute__((annotate("minnctapersm=1")))
+void grouped_wgmma(GROUPED_PARAMETERS, const uint most_ways)
+{
+    LOCALS;
+    const grouped_t g = {schedule, schedule_groups, first, last, rows, empty, n, k,
+                         n / UNIT(false), most_ways};
+    const end_t e = {.bias = bias, .bias_rows = bias_rows, .bias_type = bias_type,
+                     .y = y, .y_rows = y_rows, .y_type = y_type, .is_gated = false};
+    const uint w_rows = (min(last, empty) - first) * n;
+    const sources_t from = {.x = (global const ushort *)x + x_rows.offset, .x_pitch = x_rows.s0 * 2,
+                            .w = data, .up = data, .w_pitch = pitch,
+                            .w_rows = w_rows, .up_rows = w_rows};
+    run(g, e, from, LOCALS_ARGUMENT);
+}
+
+kernel __attribute__((reqd_work_group_size(384, 1, 1))) __attribute__((annotate("minnctapersm=1")))
+void grouped_wgmma_gated(GROUPED_PARAMETERS, GATED_PARAMETERS)
+{
+    LOCALS;
+    const grouped_t g = {schedule, schedule_groups, first, last, rows, empty, 2 * outputs, k,
+                         n / step / UNIT(true), 1};
+    const end_t e = {.bias = bias, .bias_rows = bias_rows, .bias_type = bias_type,
+                     .up_bias = up_bias, .up_bias_rows = up_bias_rows, .up_bias_type = up_bias_type,
+                     .y = y, .y_rows = y_rows, .y_type = y_type, .is_gated = true,
+                     .activation = activation, .limit = limit, .alpha = alpha};
+    const uint w_rows = (min(last, empty) - first) * n; // of which every step-th is one map's
+    const sources_t from = {.x = (global const ushort *)x + x_rows.offset, .x_pitch = x_rows.s0 * 2,
+                            .w = data, .up = up_data + up_first * pitch, .w_pitch = pitch * step,
+                            .w_rows = w_rows / step,
+                            .up_rows = (w_rows - up_first + step - 1) / step};
+    run(g, e, from, LOCALS_ARGUMENT);
+}

@@ -5,7 +5,7 @@
 #include "moe_permute/moe_dispatch.clh"
 
 #define MAX_EXPERTS 1024
-#define ITEMS       128
+#define ITEMS       256
 #define SPAN        16 // items that are summed up at once
 #define BATCH       8  // pairs whose ids are asked for at once
 #define MOST_COPIES 32 // of a counter: items that have their own do not wait for each other

@@ -3,8 +3,10 @@
 // logits.
 //
 // moe_select_dispatch is for so few tokens that one work-group has them all: it goes on and sorts
-// the chosen pairs of token and expert.
+// the chosen pairs of token and expert. moe_route_one computes one token's logits, too, of few experts.
+#include "common/chunk.clh"
 #include "common/local_sum.clh"
+#include "common/vectors.clh"
 #include "moe_permute/moe_dispatch.clh"
 #include "moe_route/moe_route.clh"
 
@@ -16,7 +18,8 @@
         const rows_t weights_rows, const ulong tokens, const uint experts, const uint k,           \
         const uint score, const uint groups, const uint top_groups, const uint renormalize,        \
         const float scale, const float eps,                                                        \
-        local uint *keys,     /* experts a row */                                                  \
+        local float *values,  /* experts a row */                                                  \
+        local uint *keys,     /* the same */                                                       \
         local uint *group_keys, /* twice the groups a row */                                       \
         local int *chosen,    /* k a row */                                                        \
         local float *scratch  /* an item each */
@@ -24,7 +27,7 @@
 #define SELECT_ARGUMENTS                                                                           \
     logits, logits_rows, logits_type, router_bias, router_bias_rows, router_bias_type, correction, \
         correction_rows, correction_type, ids, ids_rows, weights, weights_rows, tokens, experts,   \
-        k, score, groups, top_groups, renormalize, scale, eps, keys, group_keys, chosen, scratch
+        k, score, groups, top_groups, renormalize, scale, eps, values, keys, group_keys, chosen, scratch
 
 // The largest v of this row of items, NaN left out.
 static inline float local_max(float v, local float *scratch)
@@ -93,28 +96,31 @@ static inline void exclude_groups(local uint *key, local uint *group_key, uint e
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
-static inline __attribute__((always_inline)) void select_experts(SELECT_PARAMETERS)
+// given: the values are there, of one token for all rows of items.
+static inline __attribute__((always_inline)) void select_experts(SELECT_PARAMETERS, const bool given)
 {
     const uint lane = get_local_id(0), lanes = get_local_size(0), row = get_local_id(1);
     const ulong token = get_group_id(0) * get_local_size(1) + row, t = min(token, tokens - 1);
-    const ulong at = row_begin(logits_rows, t);
     local uint *key = keys + row * experts;
     local int *id = chosen + row * k;
-#define LOGIT(e)                                                                                   \
-    logit_at(logits, logits_type, at, logits_rows.inner, router_bias, router_bias_type,            \
-             router_bias_rows, e)
+    // Each item reads what it has written itself, until there has been a barrier.
+    local float *logit = given ? values : values + row * experts;
+    const ulong at = given ? 0 : row_begin(logits_rows, t);
+    for (uint e = lane; e < experts && !given; e += lanes)
+        logit[e] = logit_at(logits, logits_type, at, logits_rows.inner, router_bias,
+                            router_bias_type, router_bias_rows, e);
 
     float largest = -INFINITY, sum = 0.0f;
     if (score == SOFTMAX) {
         for (uint e = lane; e < experts; e += lanes)
-            largest = fmax(largest, LOGIT(e));
+            largest = fmax(largest, logit[e]);
         largest = local_max(largest, scratch);
         for (uint e = lane; e < experts; e += lanes)
-            sum += exp(LOGIT(e) - largest);
+            sum += exp(logit[e] - largest);
         sum = row_sum(sum, scratch);
     }
     for (uint e = lane; e < experts; e += lanes) {
-        float choice = LOGIT(e);
+        float choice = logit[e];
         if (correction_type) {
             if (score != TOPK_SOFTMAX)
                 choice = score_of(score, choice, largest, sum);
@@ -136,19 +142,19 @@ static inline __attribute__((always_inline)) void select_experts(SELECT_PARAMETE
 
     if (score == TOPK_SOFTMAX) {
         for (uint j = lane; j < k; j += lanes)
-            largest = fmax(largest, LOGIT(id[j]));
+            largest = fmax(largest, logit[id[j]]);
         largest = local_max(largest, scratch);
         for (uint j = lane; j < k; j += lanes)
-            sum += exp(LOGIT(id[j]) - largest);
+            sum += exp(logit[id[j]] - largest);
         sum = row_sum(sum, scratch);
     }
     float total = 0.0f;
     for (uint j = lane; j < k; j += lanes)
-        total += score_of(score, LOGIT(id[j]), largest, sum);
+        total += score_of(score, logit[id[j]], largest, sum);
     total = row_sum(total, scratch);
     const float divisor = total < eps ? eps : total;
     for (uint j = lane; j < k && token < tokens; j += lanes) {
-        const float s = score_of(score, LOGIT(id[j]), largest, sum);
+        const float s = score_of(score, logit[id[j]], largest, sum);
         ids[row_begin(ids_rows, t) + j * ids_rows.inner] = id[j];
         weights[row_begin(weights_rows, t) + j * weights_rows.inner] =
             (renormalize ? s / divisor : s) * scale;
@@ -157,13 +163,103 @@ static inline __attribute__((always_inline)) void select_experts(SELECT_PARAMETE
 
 kernel void moe_select(SELECT_PARAMETERS)
 {
-    select_experts(SELECT_ARGUMENTS);
+    select_experts(SELECT_ARGUMENTS, false);
 }
 
 // One work-group, a row of items for each token.
-kernel void moe_select_dispatch(SELECT_PARAMETERS, DISPATCH_PARAMETERS, local int *sort)
+kernel void moe_select_dispatch(SELECT_PARAMETERS, DISPATCH_PARAMETERS, local int4 *sort)
 {
-    select_experts(SELECT_ARGUMENTS);
+    select_experts(SELECT_ARGUMENTS, false);
     barrier(CLK_LOCAL_MEM_FENCE);
     dispatch_few(chosen, (uint)tokens * k, sort, DISPATCH_ARGUMENTS);
+}
+
+// ---- One token
+
+#define ONE_ITEMS 512
+#define TEAM      32 // items that add up an expert's sums
+#define TOGETHER  8  // experts whose rows are asked for at once
+
+static inline float8 fetch8_any(global const void *p, uint type, ulong i, uint n, uint wide)
+{
+    if (type == DT_F32)
+        return f32_fetch8((global const float *)p, i, n, wide);
+    if (type == DT_F16)
+        return f16_fetch8((global const ushort *)p, i, n, wide);
+    return bf16_fetch8((global const ushort *)p, i, n, wide);
+}
+
+static inline float dot_of(float8 a, float8 b)
+{
+    const float4 q = a.lo * b.lo + a.hi * b.hi;
+    return q.x + q.y + (q.z + q.w);
+}
+static inline float8 unpack_any(uint type, uint4 raw)
+{
+    return type == DT_F16 ? f16_unpack8(raw) : bf16_unpack8(raw);
+}
+
+// wide: x and the rows of gate are on 16-byte boundaries. All rows of items choose the same, the first
+// one writes.
+kernel __attribute__((reqd_work_group_size(TEAM, ONE_ITEMS / TEAM, 1))) void
+moe_route_one(global const void *x, const rows_t x_rows, const uint x_type,
+              global const void *gate, const rows_t gate_rows, const uint gate_type,
+              const uint hidden, const uint wide, global const void *gate_bias,
+              const rows_t gate_bias_rows, const uint gate_bias_type, // 0: absent
+              SELECT_PARAMETERS, DISPATCH_PARAMETERS, local int4 *sort)
+{
+    local float parts[TOGETHER][ONE_ITEMS], sums[TOGETHER][TEAM];
+    const uint lane = get_local_id(0), team = get_local_id(1), item = team * TEAM + lane;
+    for (uint e0 = 0; e0 < experts; e0 += TOGETHER) {
+        float sum[TOGETHER];
+        for (uint e = 0; e < TOGETHER; e++)
+            sum[e] = 0.0f;
+        for (uint h = item * 8; h < hidden; h += ONE_ITEMS * 8) {
+            const uint n = min(hidden - h, 8u);
+            if (wide && n == 8 && x_type != DT_F32 && gate_type != DT_F32) {
+                // All is asked for before any of it is used.
+                const uint4 x_raw =
+                    *(global const uint4 *)((global const ushort *)x + x_rows.offset + h);
+                uint4 raw[TOGETHER];
+                UNROLL
+                for (uint e = 0; e < TOGETHER; e++)
+                    raw[e] = *(global const uint4 *)((global const ushort *)gate +
+                                                     row_begin(gate_rows, min(e0 + e, experts - 1)) + h);
+                UNROLL
+                for (uint e = 0; e < TOGETHER; e++)
+                    sum[e] += dot_of(unpack_any(x_type, x_raw), unpack_any(gate_type, raw[e]));
+            } else {
+                const float8 v = fetch8_any(x, x_type, x_rows.offset + h, n, wide);
+                UNROLL
+                for (uint e = 0; e < TOGETHER; e++)
+                    sum[e] += dot_of(v, fetch8_any(gate, gate_type,
+                                                   row_begin(gate_rows, min(e0 + e, experts - 1)) + h,
+                                                   n, wide));
+            }
+        }
+        UNROLL
+        for (uint e = 0; e < TOGETHER; e++)
+            parts[e][item] = sum[e];
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (team < TOGETHER) {
+            float one = 0.0f;
+            for (uint i = lane; i < ONE_ITEMS; i += TEAM)
+                one += parts[team][i];
+            sums[team][lane] = one;
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (lane == 0 && team < TOGETHER && e0 + team < experts) {
+            float total = 0.0f;
+            for (uint l = 0; l < TEAM; l++)
+                total += sums[team][l];
+            if (gate_bias_type)
+                total += load_any(gate_bias, gate_bias_type,
+                                  gate_bias_rows.offset + (e0 + team) * gate_bias_rows.inner);
+            values[e0 + team] = total;
+        }
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    select_experts(SELECT_ARGUMENTS, true);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    dispatch_few(chosen, k, sort, DISPATCH_ARGUMENTS);
 }

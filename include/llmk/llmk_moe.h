@@ -212,7 +212,8 @@ typedef struct llmk_moe_plan llmk_moe_plan;
 
 /* Makes a plan for up to max_tokens tokens a call. It keeps the buffers of the description's
  * tensors; the weights must not be freed before it. Device memory held is about
- * max_tokens * k * (4 H + F * size of h) bytes, and as much of a shared expert with k = 1. Errors:
+ * max_tokens * k * (4 H + F * size of h) bytes, and as much of a shared expert with k = 1; where
+ * max_tokens * k * 4 H is less than 64 MiB, eight times that or 64 MiB instead. Errors:
  * LLMK_INVALID_*, LLMK_BUFFER_TOO_SMALL, LLMK_UNSUPPORTED (gate and up that do not go together),
  * LLMK_OUT_OF_DEVICE_MEMORY, LLMK_OUT_OF_MEMORY, LLMK_OPENCL_ERROR. `*out` is NULL on failure. */
 LLMK_API llmk_status llmk_moe_plan_create(llmk_context *ctx, const llmk_moe_desc *desc,
@@ -222,7 +223,7 @@ LLMK_API void llmk_moe_plan_free(llmk_moe_plan *plan);
 /* Kernels that llmk_moe_forward enqueues for so many tokens, routed by the plan where it has a
  * gate: whatever the routing, and one more for every further buffer that weights lie in. At 8
  * tokens or fewer with up to 64 experts each, without a shared expert and weights in one buffer
- * each, 4; else 6. 0 where plan is NULL. */
+ * each, 4, or 3 for one token and a small gate; else 5 to 7. 0 where plan is NULL. */
 LLMK_API uint32_t llmk_moe_plan_kernels(const llmk_moe_plan *plan, uint64_t tokens);
 
 typedef struct llmk_moe_forward_args {

@@ -100,8 +100,9 @@ static bool portable_supports(llmk_context *ctx, const grouped_problem *p, llmk_
     return true;
 }
 
-static uint32_t portable_height(uint64_t rows, uint64_t experts, bool few)
+static uint32_t portable_height(uint64_t rows, uint64_t experts, bool few, bool codes)
 {
+    (void)codes;
     return few || rows <= LLMK_GROUPED_FEW * experts ? LLMK_GROUPED_FEW : TILE_ROWS;
 }
 

@@ -28,6 +28,7 @@ typedef struct grouped_problem {
     uint64_t rows;   /* of all groups */
     const grouped_gate *gate; /* or NULL */
     cl_mem gathered;          /* scratch: x's rows in the order of the groups; or NULL */
+    uint32_t most_ways; /* where y has room for shares of K, one behind the other: how many; or 0 */
 } grouped_problem;
 
 /* What is added up where the down product combines: y[t] of weights and residual. */
@@ -44,8 +45,12 @@ typedef struct grouped_combine {
 /* Whether x's rows may have to be gathered: of such weights, on this device (grouped_nv90.c). */
 bool llmk_grouped_may_gather(llmk_context *ctx, const llmk_weights *w, llmk_dtype x);
 
-/* Elements (i32) of a schedule. */
+/* Elements (i32) of a schedule, and which says how many shares of K a product has made. */
 static inline uint64_t llmk_grouped_schedule_size(uint64_t groups)
+{
+    return 2 * (groups + 1) + 3;
+}
+static inline uint64_t llmk_grouped_ways_at(uint64_t groups)
 {
     return 2 * (groups + 1) + 2;
 }
@@ -54,13 +59,15 @@ static inline uint64_t llmk_grouped_schedule_size(uint64_t groups)
 typedef struct grouped_products {
     bool ref;     /* the other stages as the formulas read, too */
     bool gathers; /* a kernel before the first product, which writes p->gathered */
+    bool splits;  /* K, where p->most_ways allows: not of gated pairs */
     /* Whether such x and weights can be computed on this device, whatever the numbers of rows. */
     bool (*supports)(llmk_context *ctx, const grouped_problem *p, llmk_reason *why);
     /* Whether `rows` rows spread over `experts` are what it is for, where nothing forces it; NULL:
      * any are. */
     bool (*suits)(uint64_t rows, uint64_t experts, llmk_reason *why);
-    /* The rows of a tile. few: of at most LLMK_GROUPED_FEW_TOKENS tokens, as `combine` wants it. */
-    uint32_t (*height)(uint64_t rows, uint64_t experts, bool few);
+    /* The rows of a tile. few: of at most LLMK_GROUPED_FEW_TOKENS tokens, as `combine` wants it;
+     * codes: some weights are llmk_grouped_is_codes. */
+    uint32_t (*height)(uint64_t rows, uint64_t experts, bool few, bool codes);
     /* A kernel for each segment of the weights. */
     llmk_status (*launch)(llmk_launch *launch, const grouped_problem *p);
     /* One kernel: p->source and p->fan say which token a row is of; weights in one segment. NULL:
@@ -71,13 +78,19 @@ typedef struct grouped_products {
 
 extern const grouped_products llmk_grouped_nv90, llmk_grouped_portable, llmk_grouped_ref;
 extern const grouped_products llmk_grouped_nv_stream, llmk_grouped_emulated_nv_stream;
+extern const grouped_products llmk_grouped_nv, llmk_grouped_emulated_nv;
+extern const grouped_products llmk_grouped_amd, llmk_grouped_emulated_amd;
 
 /* X(name, id of llmk_grouped_<id>), in order of preference. */
 #define LLMK_GROUPED_VARIANTS(X)                                                                   \
     X("nv90", nv90)                                                                                \
     X("nv-stream", nv_stream)                                                                      \
+    X("nv", nv)                                                                                    \
+    X("amd", amd)                                                                                  \
     X("portable", portable)                                                                        \
     X("emulated-nv-stream", emulated_nv_stream)                                                    \
+    X("emulated-nv", emulated_nv)                                                                  \
+    X("emulated-amd", emulated_amd)                                                                \
     X("ref", ref)
 
 /* Rows of an operator's table of variants, and their functions, which call the operator's own
@@ -105,6 +118,11 @@ void llmk_grouped_arg(llmk_kernel *k, const grouped_problem *p, const llmk_segme
 void llmk_grouped_arg_gate(llmk_kernel *k, const grouped_gate *g, const llmk_segment *s);
 /* And those of a combining kernel after them. */
 void llmk_grouped_arg_combine(llmk_kernel *k, const grouped_problem *p, const grouped_combine *c);
+/* Whether weights are codes in the order of NVIDIA's matrix units. */
+static inline bool llmk_grouped_is_codes(const llmk_weights *w)
+{
+    return (LLMK_LAYOUT_BIT(w->layout) & LLMK_LAYOUTS_NV) != 0;
+}
 /* Tiles that the rows may be cut into at most, of the groups of one segment. */
 uint64_t llmk_grouped_most_tiles(const grouped_problem *p, const llmk_segment *s);
 

@@ -112,7 +112,8 @@ static llmk_status launch(llmk_launch *l, const grouped_products *products, cons
 {
     const bool ref = products->ref;
     grouped_problem g = p->g;
-    g.height = products->height(g.rows, g.weights->experts, false);
+    g.height =
+        products->height(g.rows, g.weights->experts, false, llmk_grouped_is_codes(g.weights));
     if (l->config)
         g.height = l->config->value[0];
     llmk_kernel k = llmk_kernel_open(

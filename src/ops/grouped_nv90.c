@@ -1,21 +1,24 @@
 /*
- * grouped_nv90.c - grouped products on wgmma: cl/grouped_linear/grouped_wgmma.cl, and for groups of
- * up to a few hundred rows grouped_wgmma_rows.cl, on NVIDIA GPUs of compute capability 9.0 and from
- * their images, since no driver assembles wgmma from source.
+ * grouped_nv90.c - grouped products on wgmma, cl/grouped_linear/grouped_wgmma.cl, on NVIDIA GPUs
+ * of compute capability 9.0 and from its images, since no driver assembles wgmma from source.
  */
 #include "ops/elementwise.h"
 #include "ops/grouped.h"
 #include "ops/linear.h"
 
-#define MANY_ROWS   128u /* of a tile of grouped_wgmma.cl */
-#define FEWER_ROWS  160u /* and of grouped_wgmma_rows.cl */
+/* Rows of x of a tile: that many where experts have few, and beyond, where they make two tiles and more. */
+#define FEWER_ROWS  160u
+#define MANY_ROWS   192u
 #define FEWER_UNTIL 256u /* rows of an expert, on average */
 #define TILE_N      256u
 #define BLOCK       32u /* rows of W that the copy unit brings at once */
 #define ITEMS       384u
 #define MAX_K       ((uint64_t)1 << 26)
 #define MAX_TILES   ((uint64_t)1 << 28)
-#define MIN_ROWS    16u /* of an expert, on average */
+#define MIN_ROWS                                                                                   \
+    16u /* of an expert, on average; less in large calls, where a start counts for less */
+#define MIN_OF_MANY 4u
+#define MANY        1024u
 
 static bool is_half(const llmk_weights *w, llmk_dtype x)
 {
@@ -55,20 +58,21 @@ static bool supports(llmk_context *ctx, const grouped_problem *p, llmk_reason *w
                        "on 16-byte boundaries");
     if (!p->y.unit || !p->y.simple || p->y.align < 16)
         return llmk_no(why, "for rows of y on 16-byte boundaries");
-    if ((p->rows / MANY_ROWS + w->experts + 1) * (columns_of(p) / TILE_N + 1) > MAX_TILES)
+    if ((p->rows / FEWER_ROWS + w->experts + 1) * (columns_of(p) / TILE_N + 1) > MAX_TILES)
         return llmk_no(why, "too many rows");
     return true;
 }
 
 static bool suits(uint64_t rows, uint64_t experts, llmk_reason *why)
 {
-    return rows >= MIN_ROWS * experts ||
-           llmk_no(why, "for %u rows an expert and more, on average", MIN_ROWS);
+    return rows >= MIN_ROWS * experts || (rows >= MANY && rows >= MIN_OF_MANY * experts) ||
+           llmk_no(why, "for %u rows an expert and more, on average, %u from %u rows on", MIN_ROWS,
+                   MIN_OF_MANY, MANY);
 }
 
-static uint32_t height(uint64_t rows, uint64_t experts, bool few)
+static uint32_t height(uint64_t rows, uint64_t experts, bool few, bool codes)
 {
-    (void)few;
+    (void)few, (void)codes;
     return rows <= FEWER_UNTIL * experts ? FEWER_ROWS : MANY_ROWS;
 }
 
@@ -85,24 +89,26 @@ static llmk_status gather(llmk_launch *launch, const grouped_problem *p, grouped
 
 static llmk_status launch_all(llmk_launch *launch, const grouped_problem *p)
 {
-    static const char *const files[] = {"grouped_linear/grouped_wgmma.cl",
-                                        "grouped_linear/grouped_wgmma_rows.cl"};
-    static const char *const kernels[2][2] = {{"grouped_wgmma", "grouped_wgmma_gated"},
-                                              {"grouped_wgmma_rows", "grouped_wgmma_rows_gated"}};
+    static const char *const kernels[] = {"grouped_wgmma", "grouped_wgmma_gated"};
     const uint32_t units = launch->ctx->caps.compute_units;
-    const bool fewer = p->height == FEWER_ROWS, gated = p->gate != NULL;
-    const char *defines = p->x.dtype == LLMK_F16 ? "-DX=f16" : "-DX=bf16";
+    const bool gated = p->gate != NULL;
+    const uint32_t most_ways = p->most_ways ? p->most_ways : 1;
+    char defines[32];
+    llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype),
+              p->height == FEWER_ROWS ? " -DTILE_M=160" : " -DTILE_M=192", NULL);
     grouped_problem g;
     LLMK_TRY(gather(launch, p, &g));
     for (size_t i = 0; i < p->weights->segment_count; i++) {
         const llmk_segment *s = &p->weights->segments[i];
-        /* Halves of tiles, at most. */
         const uint64_t tiles =
-            llmk_grouped_most_tiles(&g, s) * ((columns_of(p) + TILE_N - 1) / TILE_N) * 2;
-        llmk_kernel k = llmk_kernel_open(launch, files[fewer], defines, kernels[fewer][gated]);
+            llmk_grouped_most_tiles(&g, s) * ((columns_of(p) + TILE_N - 1) / TILE_N) * most_ways;
+        llmk_kernel k =
+            llmk_kernel_open(launch, "grouped_linear/grouped_wgmma.cl", defines, kernels[gated]);
         llmk_grouped_arg(&k, &g, s);
         if (gated)
             llmk_grouped_arg_gate(&k, p->gate, &p->gate->up->segments[i]);
+        else
+            llmk_arg_u32(&k, most_ways);
         LLMK_TRY(llmk_kernel_enqueue(&k, (size_t[]){tiles < units ? (size_t)tiles : units, 1, 1},
                                      (size_t[]){ITEMS, 1, 1}));
     }
@@ -111,6 +117,7 @@ static llmk_status launch_all(llmk_launch *launch, const grouped_problem *p)
 
 const grouped_products llmk_grouped_nv90 = {
     .gathers = true,
+    .splits = true,
     .supports = supports,
     .suits = suits,
     .height = height,

@@ -7,11 +7,13 @@
 #include "ops/linear.h"
 
 #define LOW             8u  /* rows of a tile, */
-#define HIGH            16u /* and where experts have more */
+#define HIGH            32u /* and where experts have more, */
+#define HIGH_CODES      16u /* of codes */
 #define COLUMNS         32u /* of a work-group; of gated pairs, and where it adds up, */
 #define COLUMNS_PAIRED  16u
 #define COLUMNS_COMBINE 16u
 #define WARP            32u
+#define RESIDENT        4u /* work-groups of high tiles that find room on a compute unit */
 /* Warps of a work-group: of low tiles, by what W is, where it adds up, and of all others. */
 #define ROWS_WARPS          8u
 #define CODES_WARPS         2u
@@ -24,19 +26,14 @@
 /* Rows an expert, on average, up to which these kernels are taken. */
 #define MANY_ROWS 64u
 /* And up to which tiles are low: few experts have more rows than one of those. */
-#define FEW_ROWS   2u
+#define FEW_ROWS   1u
 #define MAX_DEPTH  ((uint64_t)1 << 20)
 #define MAX_BLOCKS 65535u /* of columns: work-groups along a second dimension */
-
-static bool is_codes(const llmk_weights *w)
-{
-    return (LLMK_LAYOUT_BIT(w->layout) & LLMK_LAYOUTS_NV) != 0;
-}
 
 static bool reads(const llmk_weights *w, llmk_dtype x, llmk_reason *why)
 {
     const llmk_layout rows = x == LLMK_F16 ? LLMK_LAYOUT_F16_PORTABLE : LLMK_LAYOUT_BF16_PORTABLE;
-    if (!is_codes(w) && w->layout != rows)
+    if (!llmk_grouped_is_codes(w) && w->layout != rows)
         return llmk_no(why, "does not read the layout %s with x of %s", llmk_layout_name(w->layout),
                        llmk_dtype_name(x));
     if (w->experts > 1 && w->n % w->block != 0)
@@ -59,7 +56,8 @@ static bool supports(llmk_context *ctx, const grouped_problem *p, uint32_t local
     const uint64_t tiles = p->weights->experts + 1 + p->rows / LOW;
     if (blocks > MAX_BLOCKS || tiles > UINT32_MAX / (blocks + 1))
         return llmk_no(why, "too many work-groups");
-    if (p->gate && is_codes(p->weights) && p->gate->step == 1 && p->gate->up_first % 16 != 0)
+    if (p->gate && llmk_grouped_is_codes(p->weights) && p->gate->step == 1 &&
+        p->gate->up_first % 16 != 0)
         return llmk_no(why, "up begins within a block of 16 rows");
     if (ctx->caps.max_work_group < MOST_WARPS * WARP || ctx->caps.local_bytes < local_bytes)
         return llmk_no(why, "needs work-groups of %u and %u bytes of local memory",
@@ -88,9 +86,11 @@ static bool emulated_suits(uint64_t rows, uint64_t experts, llmk_reason *why)
     return llmk_no(why, "emulates a matrix unit: for tests, only where forced");
 }
 
-static uint32_t height(uint64_t rows, uint64_t experts, bool few)
+static uint32_t height(uint64_t rows, uint64_t experts, bool few, bool codes)
 {
-    return few || rows <= FEW_ROWS * experts ? LOW : HIGH;
+    if (few || rows <= FEW_ROWS * experts)
+        return LOW;
+    return codes ? HIGH_CODES : HIGH;
 }
 
 enum { STAGE_LINEAR, STAGE_GATED, STAGE_COMBINE };
@@ -103,8 +103,8 @@ static int kind_of(const grouped_problem *p)
     const uint32_t step = w->layout == LLMK_LAYOUT_S8_NV ? 64 : 128; /* of any of the kernels */
     if (llmk_linear_gathers(w, &p->x, step))
         return GATHERED;
-    if (!is_codes(w))
-        return PLAIN;
+    if (!llmk_grouped_is_codes(w)) /* whole blocks of rows of W */
+        return llmk_grouped_outputs(p) % (p->gate ? COLUMNS_PAIRED : COLUMNS) ? GATHERED : PLAIN;
     return w->groups > 1 && !narrow ? AFFINE : w->has_zeros ? ZEROS : PLAIN;
 }
 
@@ -126,8 +126,9 @@ static llmk_kernel open_kernel(llmk_launch *launch, const grouped_problem *p, co
     const llmk_weights *w = p->weights;
     char typed[32], defines[96];
     llmk_linear_defines(p->x.dtype, w->layout, typed);
-    llmk_join(defines, sizeof defines, typed, is_codes(w) ? " -DSPAN=" : "",
-              is_codes(w) ? llmk_digits(llmk_linear_span(w)) : "", " -DFRAGMENT_MMA", unit, NULL);
+    llmk_join(defines, sizeof defines, typed, llmk_grouped_is_codes(w) ? " -DSPAN=" : "",
+              llmk_grouped_is_codes(w) ? llmk_digits(llmk_linear_span(w)) : "", " -DFRAGMENT_MMA",
+              unit, NULL);
     return llmk_kernel_open(launch, "grouped_linear/grouped_stream.cl", defines,
                             kernels[stage][high][kind_of(p)]);
 }
@@ -135,7 +136,7 @@ static llmk_kernel open_kernel(llmk_launch *launch, const grouped_problem *p, co
 static uint32_t warps_of(const grouped_problem *p)
 {
     const bool low = p->height == LOW && kind_of(p) != GATHERED;
-    if (is_codes(p->weights))
+    if (llmk_grouped_is_codes(p->weights))
         return low ? CODES_WARPS : MORE_WARPS;
     return low ? ROWS_WARPS : MORE_WARPS;
 }
@@ -153,6 +154,10 @@ static llmk_status launch_stream(llmk_launch *launch, const grouped_problem *p, 
         if (gated)
             llmk_grouped_arg_gate(&k, p->gate, &p->gate->up->segments[i]);
         llmk_arg_u32(&k, p->height);
+        if (!gated) {
+            llmk_arg_u32(&k, p->most_ways ? p->most_ways : 1);
+            llmk_arg_u32(&k, launch->ctx->caps.compute_units * RESIDENT);
+        }
         LLMK_TRY(llmk_kernel_enqueue(&k,
                                      (size_t[]){(size_t)llmk_grouped_most_tiles(p, s), blocks, 1},
                                      (size_t[]){(size_t)warps * WARP, 1, 1}));
@@ -171,7 +176,7 @@ static llmk_status combine_stream(llmk_launch *launch, const grouped_problem *p,
     const llmk_weights *w = p->weights;
     const uint32_t span = llmk_linear_span(w);
     const bool fine = w->layout == LLMK_LAYOUT_U4_NV && (span == 1 || span == 2);
-    const size_t warps = is_codes(w) && !fine ? COMBINE_CODES_WARPS : ROWS_WARPS;
+    const size_t warps = llmk_grouped_is_codes(w) && !fine ? COMBINE_CODES_WARPS : ROWS_WARPS;
     return llmk_kernel_enqueue(&k, (size_t[]){blocks, 1, 1}, (size_t[]){warps * WARP, 1, 1});
 }
 
@@ -198,6 +203,7 @@ static llmk_status emulated_combine(llmk_launch *launch, const grouped_problem *
 }
 
 const grouped_products llmk_grouped_nv_stream = {
+    .splits = true,
     .supports = nv_supports,
     .suits = nv_suits,
     .height = height,
@@ -206,6 +212,7 @@ const grouped_products llmk_grouped_nv_stream = {
 };
 
 const grouped_products llmk_grouped_emulated_nv_stream = {
+    .splits = true,
     .supports = emulated_supports,
     .suits = emulated_suits,
     .height = height,

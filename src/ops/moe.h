@@ -53,6 +53,10 @@ llmk_status llmk_moe_launch_select(llmk_launch *launch, const moe_route_problem 
                                    const struct moe_dispatch *dispatch);
 bool llmk_moe_selects_and_dispatches(const llmk_caps *caps, uint64_t tokens, uint32_t experts,
                                      uint32_t groups, uint32_t k);
+/* The logits, too, of one token, where llmk_moe_routes_at_once. */
+bool llmk_moe_routes_at_once(const llmk_caps *caps, const moe_route_problem *p);
+llmk_status llmk_moe_launch_route_one(llmk_launch *launch, const moe_route_problem *p,
+                                      const struct moe_dispatch *dispatch);
 llmk_status llmk_moe_launch_select_ref(llmk_launch *launch, const moe_route_problem *p);
 
 /* ---- Dispatch (moe_permute.c) ---- */
@@ -76,6 +80,8 @@ llmk_status llmk_moe_launch_gather(llmk_launch *launch, const llmk_view *x, cons
 typedef struct moe_combine {
     llmk_view x, inverse, weights, residual, y;
     cl_mem residual_logit; /* f32 [T]: the residual is multiplied by its sigmoid; or NULL */
+    cl_mem ways;           /* element ways_at is of how many shares x's rows are sums; or NULL */
+    uint32_t ways_at;
 } moe_combine;
 
 llmk_status llmk_moe_launch_combine(llmk_launch *launch, const moe_combine *p, bool ref);

@@ -123,6 +123,8 @@ static llmk_status route(llmk_launch *launch, const problem *p, const moe_steps 
         .routing = plan->routing,
     };
     r.logits = llmk_moe_view(plan->logits, LLMK_F32, tokens, plan->id_end);
+    if (steps->route_one)
+        return llmk_moe_launch_route_one(launch, &r, dispatch);
     LLMK_TRY(llmk_moe_launch_logits(launch, &r.x, &r.gate, &r.router_bias, &r.logits, ref));
     r.router_bias = (llmk_view){0};
     if (ref)
@@ -159,6 +161,10 @@ static void problems_of(const problem *p, const moe_dispatch *dispatch, grouped_
     g.source = (llmk_view){0}; /* h lies in the order of the groups */
     g.weights = plan->down_weights;
     g.gate = NULL;
+    if (plan->down_weights->segment_count == 1 && pairs > 0) {
+        const uint64_t ways = plan->row_room / pairs;
+        g.most_ways = ways < MOE_MOST_WAYS ? (uint32_t)ways : MOE_MOST_WAYS;
+    }
     out[1] = g;
 }
 
@@ -202,7 +208,8 @@ static llmk_status run_shared(llmk_launch *launch, const problem *p,
         llmk_reason why;
         const grouped_products *own =
             products->supports(launch->ctx, &g[i], &why) ? products : &llmk_grouped_portable;
-        g[i].height = own->height(tokens, 1, tokens <= LLMK_GROUPED_FEW_TOKENS);
+        g[i].height = own->height(tokens, 1, tokens <= LLMK_GROUPED_FEW_TOKENS,
+                                  llmk_grouped_is_codes(g[i].weights));
         LLMK_TRY(own->launch(launch, &g[i]));
     }
     return LLMK_OK;
@@ -239,7 +246,9 @@ static llmk_status launch(llmk_launch *l, const grouped_products *products, cons
                                  .weights = weights,
                                  .residual = residual,
                                  .y = p->y,
-                                 .residual_logit = plan->shared_logit};
+                                 .residual_logit = plan->shared_logit,
+                                 .ways = products->splits ? plan->sort : NULL,
+                                 .ways_at = (uint32_t)llmk_grouped_ways_at(plan->held)};
     return llmk_moe_launch_combine(l, &combine, products->ref);
 }
 
@@ -319,7 +328,7 @@ static bool sizes_of(const void *problem_, uint64_t sizes[LLMK_TUNING_SIZES])
 /* ---- Self-test ---- */
 
 enum { EXPERTS = 4, CHOSEN = 2, FEW = 5, MANY = 40 };
-/* Of the kernels on wgmma, whose tiles are 128 rows x 256 x 64. */
+/* Of the kernels on wgmma, whose tiles are up to 160 or 192 rows x 256 x 64. */
 enum { EVEN_HIDDEN = 160, EVEN_OUTPUTS = 96, EVEN_MANY = 200, EVEN_MOST = 600 };
 
 static double activated(const grouped_gate *g, double gate, double up)

@@ -71,7 +71,7 @@ static void key(const void *problem, char *text, size_t size)
 /* ---- Launching ---- */
 
 /* cl/moe_permute/moe_permute_portable.cl */
-#define ITEMS 128u
+#define ITEMS 256u
 
 void llmk_moe_arg_dispatch(llmk_kernel *k, const moe_dispatch *d)
 {

@@ -202,6 +202,8 @@ static llmk_status check(llmk_context *ctx, const llmk_moe_desc *d, uint64_t max
 
 /* ---- Memory ---- */
 
+#define SHARES_BYTES (UINT64_C(64) << 20)
+
 static void keep(llmk_moe_plan *p, const llmk_view *view)
 {
     if (!view->present)
@@ -228,6 +230,13 @@ static llmk_status allocate(llmk_moe_plan *p, const char *what, uint64_t rows, u
     return LLMK_OK;
 }
 
+/* Rows of experts' outputs, and where they are few, of the shares that K may be split into. */
+static uint64_t rows_with_shares(const llmk_moe_plan *p)
+{
+    const uint64_t pairs = p->max_tokens * p->k, most = SHARES_BYTES / (4 * p->hidden);
+    return most <= pairs ? pairs : most < MOE_MOST_WAYS * pairs ? most : MOE_MOST_WAYS * pairs;
+}
+
 static llmk_status allocate_all(llmk_moe_plan *p)
 {
     const uint64_t tokens = p->max_tokens, pairs = tokens * p->k;
@@ -244,7 +253,8 @@ static llmk_status allocate_all(llmk_moe_plan *p)
     LLMK_TRY(allocate(p, "the dispatch", 1, llmk_grouped_schedule_size(p->held) + 2 * pairs, 4,
                       &p->sort));
     LLMK_TRY(allocate(p, "h", pairs, p->gated.outputs, inner, &p->hidden_rows));
-    LLMK_TRY(allocate(p, "the experts' outputs", pairs, p->hidden, 4, &p->rows));
+    p->row_room = rows_with_shares(p);
+    LLMK_TRY(allocate(p, "the experts' outputs", p->row_room, p->hidden, 4, &p->rows));
     if (llmk_grouped_may_gather(p->ctx, p->gate_weights, p->x_dtype))
         LLMK_TRY(allocate(p, "the experts' rows of x", pairs, p->hidden, 2, &p->gathered));
     if (p->has_shared) {
@@ -304,14 +314,22 @@ moe_steps llmk_moe_steps(const llmk_moe_plan *p, uint64_t tokens, bool given,
 {
     const uint64_t pairs = tokens * p->k;
     const bool few = tokens <= LLMK_GROUPED_FEW_TOKENS;
-    moe_steps s = {.height = products->height(pairs, p->held, few)};
+    const bool codes =
+        llmk_grouped_is_codes(p->gate_weights) || llmk_grouped_is_codes(p->down_weights);
+    moe_steps s = {.height = products->height(pairs, p->held, few, codes)};
     const uint32_t down = (uint32_t)p->down_weights->segment_count;
     s.select_dispatch =
         !products->ref && !given &&
         llmk_moe_selects_and_dispatches(&p->ctx->caps, tokens, p->id_end, p->routing.groups, p->k);
+    const moe_route_problem route = {.x = {.ncols = p->hidden},
+                                     .tokens = tokens,
+                                     .experts = p->id_end,
+                                     .k = p->k,
+                                     .routing = p->routing};
+    s.route_one = !products->ref && !given && llmk_moe_routes_at_once(&p->ctx->caps, &route);
     s.combine = products->combine && few && down == 1;
     /* Logits, choice and dispatch. */
-    s.kernels = given ? 1 : s.select_dispatch ? 2 : 3;
+    s.kernels = given || s.route_one ? 1 : s.select_dispatch ? 2 : 3;
     s.kernels +=
         products->gathers + (uint32_t)p->gate_weights->segment_count + (s.combine ? 1 : down + 1);
     if (p->has_shared)

@@ -187,7 +187,7 @@ static llmk_status launch_logits_ref(llmk_launch *launch, const llmk_view *x, co
 }
 
 /* What both variants' kernels that choose take, up to the options. */
-static void arg_select(llmk_kernel *k, const moe_route_problem *p)
+static void arg_chosen(llmk_kernel *k, const moe_route_problem *p)
 {
     arg_vector(k, &p->logits);
     arg_vector(k, &p->router_bias);
@@ -203,23 +203,32 @@ static void arg_select(llmk_kernel *k, const moe_route_problem *p)
 llmk_status llmk_moe_launch_select_ref(llmk_launch *launch, const moe_route_problem *p)
 {
     llmk_kernel k = llmk_kernel_open(launch, REF_FILE, "", "moe_route_ref");
-    arg_select(&k, p);
+    arg_chosen(&k, p);
     const size_t local = 16;
     return llmk_kernel_enqueue(&k, (size_t[]){(size_t)((p->tokens + local - 1) / local), 1, 1},
                                (size_t[]){local, 1, 1});
 }
 
 /* cl/moe_route/moe_logits_portable.cl, moe_route_portable.cl */
-#define PORTABLE_FILE  "moe_route/moe_route_portable.cl"
-#define LOGITS_ITEMS   128u
-#define LOGITS_TEAMS   4u
-#define LOGITS_TOKENS  4u
-#define LOGITS_EXPERTS 4u /* of a team */
-#define SELECT_LANES   32u
-#define SELECT_TOKENS  4u /* of a work-group */
-#define MAX_ROW_GROUPS 32768u
-#define FEW_TOKENS     8u
-#define FEW_PAIRS      512u
+#define PORTABLE_FILE    "moe_route/moe_route_portable.cl"
+#define LOGITS_ITEMS     128u
+#define LOGITS_TEAMS     4u
+#define LOGITS_TOKENS    4u
+#define LOGITS_EXPERTS   4u /* of a team */
+#define SELECT_LANES     32u
+#define MOST_LANES       256u
+#define SELECT_TOKENS    4u /* of a work-group */
+#define MAX_ROW_GROUPS   32768u
+#define FEW_TOKENS       8u
+#define MORE_TOKENS      128u /* that one work-group has at most, */
+#define MORE_ITEMS       1024u
+#define MORE_COMPARISONS (1u << 17) /* of experts with each other */
+#define FEW_PAIRS        512u
+/* Of the kernel that has one token, and what of the gate one work-group reads in less time than a
+ * kernel more takes. */
+#define ONE_ITEMS    512u
+#define ONE_BYTES    (8u * (ONE_ITEMS + 32u) * 4u)
+#define ONE_ELEMENTS (1u << 16)
 
 llmk_status llmk_moe_launch_logits(llmk_launch *launch, const llmk_view *x, const llmk_view *gate,
                                    const llmk_view *router_bias, const llmk_view *logits, bool ref)
@@ -231,10 +240,11 @@ llmk_status llmk_moe_launch_logits(llmk_launch *launch, const llmk_view *x, cons
               " -DG=", llmk_dtype_name(gate->dtype), NULL);
     const uint64_t step = (uint64_t)MAX_ROW_GROUPS * LOGITS_TOKENS;
     /* Teams that share K, where there is less to do than teams. */
-    const uint64_t n = gate->nrows;
-    const uint32_t ways = x->nrows <= FEW_TOKENS || n <= LOGITS_EXPERTS ? LOGITS_TEAMS
-                          : n <= UINT64_C(2) * LOGITS_EXPERTS           ? 2
-                                                                        : 1;
+    const uint64_t n = gate->nrows, teams = (x->nrows + 3) / 4 * ((n + 3) / 4);
+    const uint64_t room = (uint64_t)launch->ctx->caps.compute_units * LOGITS_TEAMS;
+    const uint32_t ways = teams <= room || n <= LOGITS_EXPERTS                     ? LOGITS_TEAMS
+                          : teams <= 2 * room || n <= UINT64_C(2) * LOGITS_EXPERTS ? 2
+                                                                                   : 1;
     const uint64_t experts = (uint64_t)(LOGITS_TEAMS / ways) * LOGITS_EXPERTS;
     for (uint64_t first = 0; first < x->nrows; first += step) {
         const uint64_t end = x->nrows - first < step ? x->nrows : first + step;
@@ -259,11 +269,15 @@ llmk_status llmk_moe_launch_logits(llmk_launch *launch, const llmk_view *x, cons
     return LLMK_OK;
 }
 
-/* Items of a token: each expert is compared with all others. More sizes than one would be more
+/* Items of a token: each expert is compared with all others. More sizes than few would be more
  * programs on a CPU. */
 static uint32_t select_lanes(const llmk_caps *caps, uint64_t rows, uint32_t experts)
 {
-    const uint32_t most = rows == 1 ? 256 : 128;
+    const uint32_t most = rows == 1 ? MOST_LANES : 128;
+    if (rows > FEW_TOKENS && experts <= 16)
+        return experts <= 8 ? 8 : rows * 16 <= MORE_ITEMS ? 16 : 8;
+    if (rows > FEW_TOKENS)
+        return rows * SELECT_LANES <= MORE_ITEMS ? SELECT_LANES : MORE_ITEMS / (uint32_t)rows;
     return !llmk_is_cpu(caps) && experts > 64 && caps->max_work_group >= most * rows ? most
                                                                                      : SELECT_LANES;
 }
@@ -271,13 +285,41 @@ static uint32_t select_lanes(const llmk_caps *caps, uint64_t rows, uint32_t expe
 static size_t select_local_bytes(uint64_t rows, uint32_t lanes, uint32_t experts, uint32_t groups,
                                  uint32_t k)
 {
-    return (size_t)rows * sizeof(cl_uint) * (experts + 2 * groups + k + lanes);
+    return (size_t)rows * sizeof(cl_uint) * (2 * experts + 2 * groups + k + lanes);
+}
+
+/* What dispatch_few takes. */
+static size_t sort_bytes(uint64_t pairs)
+{
+    return (size_t)(2 * ((pairs + 3) / 4) * 16);
 }
 
 /* Rows of items of the one work-group that has all tokens. */
 static uint64_t few_rows(uint64_t tokens)
 {
-    return tokens == 1 ? 1 : FEW_TOKENS;
+    if (tokens <= FEW_TOKENS)
+        return tokens == 1 ? 1 : FEW_TOKENS;
+    return tokens <= MORE_TOKENS / 4   ? MORE_TOKENS / 4
+           : tokens <= MORE_TOKENS / 2 ? MORE_TOKENS / 2
+                                       : MORE_TOKENS;
+}
+
+/* Whether that takes less time than a kernel more would. */
+static bool are_few(const llmk_caps *caps, uint64_t tokens, uint32_t experts)
+{
+    return tokens <= FEW_TOKENS || (!llmk_is_cpu(caps) && tokens <= MORE_TOKENS &&
+                                    tokens * experts * experts <= MORE_COMPARISONS);
+}
+
+/* SELECT_PARAMETERS, for so many rows of so many items. */
+static void arg_select(llmk_kernel *k, const moe_route_problem *p, uint64_t rows, uint32_t lanes)
+{
+    arg_chosen(k, p);
+    llmk_arg_local(k, (size_t)rows * p->experts * sizeof(cl_float));
+    llmk_arg_local(k, (size_t)rows * p->experts * sizeof(cl_uint));
+    llmk_arg_local(k, (size_t)rows * 2 * p->routing.groups * sizeof(cl_uint));
+    llmk_arg_local(k, (size_t)rows * p->k * sizeof(cl_int));
+    llmk_arg_local(k, (size_t)rows * lanes * sizeof(cl_float));
 }
 
 bool llmk_moe_selects_and_dispatches(const llmk_caps *caps, uint64_t tokens, uint32_t experts,
@@ -285,9 +327,9 @@ bool llmk_moe_selects_and_dispatches(const llmk_caps *caps, uint64_t tokens, uin
 {
     const uint64_t rows = few_rows(tokens);
     const uint32_t lanes = select_lanes(caps, rows, experts);
-    return tokens <= FEW_TOKENS && tokens * k <= FEW_PAIRS &&
+    return are_few(caps, tokens, experts) && tokens * k <= FEW_PAIRS &&
            caps->max_work_group >= lanes * rows &&
-           select_local_bytes(rows, lanes, experts, groups, k) + 2 * sizeof(cl_int) * FEW_PAIRS <=
+           select_local_bytes(rows, lanes, experts, groups, k) + sort_bytes(FEW_PAIRS) <=
                caps->local_bytes;
 }
 
@@ -295,21 +337,44 @@ llmk_status llmk_moe_launch_select(llmk_launch *launch, const moe_route_problem 
                                    const moe_dispatch *dispatch)
 {
     const uint64_t rows = dispatch ? few_rows(p->tokens) : SELECT_TOKENS;
-    const uint32_t lanes =
-        dispatch ? select_lanes(&launch->ctx->caps, rows, p->experts) : SELECT_LANES;
+    const uint32_t lanes = select_lanes(&launch->ctx->caps, rows, p->experts);
     llmk_kernel k = llmk_kernel_open(launch, PORTABLE_FILE, "",
                                      dispatch ? "moe_select_dispatch" : "moe_select");
-    arg_select(&k, p);
-    llmk_arg_local(&k, (size_t)rows * p->experts * sizeof(cl_uint));
-    llmk_arg_local(&k, (size_t)rows * 2 * p->routing.groups * sizeof(cl_uint));
-    llmk_arg_local(&k, (size_t)rows * p->k * sizeof(cl_int));
-    llmk_arg_local(&k, (size_t)rows * lanes * sizeof(cl_float));
+    arg_select(&k, p, rows, lanes);
     if (dispatch) {
         llmk_moe_arg_dispatch(&k, dispatch);
-        llmk_arg_local(&k, 2 * sizeof(cl_int) * (size_t)p->tokens * p->k);
+        llmk_arg_local(&k, sort_bytes(p->tokens * p->k));
     }
     return llmk_kernel_enqueue(&k, (size_t[]){(size_t)((p->tokens + rows - 1) / rows), 1, 1},
                                (size_t[]){lanes, (size_t)rows, 1});
+}
+
+bool llmk_moe_routes_at_once(const llmk_caps *caps, const moe_route_problem *p)
+{
+    return p->tokens == 1 && p->experts * p->x.ncols <= ONE_ELEMENTS && p->k <= FEW_PAIRS &&
+           caps->max_work_group >= ONE_ITEMS &&
+           select_local_bytes(ONE_ITEMS / SELECT_LANES, SELECT_LANES, p->experts, p->routing.groups,
+                              p->k) +
+                   ONE_BYTES + sort_bytes(p->k) <=
+               caps->local_bytes;
+}
+
+llmk_status llmk_moe_launch_route_one(llmk_launch *launch, const moe_route_problem *p,
+                                      const moe_dispatch *dispatch)
+{
+    llmk_kernel k = llmk_kernel_open(launch, PORTABLE_FILE, "", "moe_route_one");
+    moe_route_problem chosen = *p;
+    chosen.router_bias = (llmk_view){0};
+    arg_vector(&k, &p->x);
+    arg_vector(&k, &p->gate);
+    llmk_arg_u32(&k, (uint32_t)p->x.ncols);
+    llmk_arg_u32(&k, p->x.align >= 16 && p->gate.align >= 16);
+    arg_vector(&k, &p->router_bias);
+    arg_select(&k, &chosen, ONE_ITEMS / SELECT_LANES, SELECT_LANES);
+    llmk_moe_arg_dispatch(&k, dispatch);
+    llmk_arg_local(&k, sort_bytes(p->k));
+    return llmk_kernel_enqueue(&k, (size_t[]){1, 1, 1},
+                               (size_t[]){SELECT_LANES, ONE_ITEMS / SELECT_LANES, 1});
 }
 
 static llmk_status launch(llmk_launch *l, const moe_route_problem *problem, bool ref)
@@ -337,7 +402,7 @@ static bool portable_supports(llmk_context *ctx, const void *problem, llmk_reaso
         return llmk_no(why, "work-groups of %u items are too large for the device", LOGITS_ITEMS);
     if (p->x.ncols > INT32_MAX)
         return llmk_no(why, "rows of x are too long");
-    if (select_local_bytes(SELECT_TOKENS, SELECT_LANES, p->experts, p->routing.groups, p->k) >
+    if (select_local_bytes(SELECT_TOKENS, MOST_LANES, p->experts, p->routing.groups, p->k) >
         ctx->caps.local_bytes)
         return llmk_no(why, "%u experts take more than the device's local memory", p->experts);
     return llmk_unit_rows((const llmk_view *[]){&p->x, &p->gate}, (const char *[]){"x", "gate"}, 2,

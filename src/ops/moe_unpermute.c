@@ -68,8 +68,11 @@ llmk_status llmk_moe_launch_combine(llmk_launch *launch, const moe_combine *p, b
     llmk_arg_u64(&k, p->y.nrows);
     llmk_arg_u64(&k, p->y.ncols);
     llmk_arg_u32(&k, (uint32_t)p->inverse.ncols);
-    if (!ref)
+    if (!ref) {
         llmk_arg_u32(&k, llmk_aligned_rows((const llmk_view *[]){&p->x, &p->residual, &p->y}, 3));
+        llmk_arg_buffer(&k, p->ways);
+        llmk_arg_u32(&k, p->ways_at);
+    }
     const llmk_grid grid = ref ? llmk_element_grid(p->y.nrows, p->y.ncols)
                                : llmk_tile_grid(&launch->ctx->caps, p->y.nrows, p->y.ncols, 1, 0);
     return llmk_kernel_enqueue(&k, grid.groups, grid.local);

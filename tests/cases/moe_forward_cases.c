@@ -146,6 +146,10 @@ static const case_entry entries[] = {
     {"t=600 e=4 act=gelu_erf x=bf16 w=bf16 y=f32", CASE_QUICK},
     {"t=600 e=4 act=clamped layout=interleaved bias=f32 inner=bf16 y=f32", CASE_QUICK},
     {"t=1300 k=2 routing=hot y=f32", CASE_QUICK},
+    /* few tiles of the down product: K is split */
+    {"t=20 e=32 k=1 h=32 f=512 ids=one y=f32", CASE_QUICK},
+    {"t=60 e=40 k=2 h=32 f=640 ids=one bias=f16 y=f32", CASE_QUICK},
+    {"t=200 e=2 k=1 h=160 f=1024 y=f32", CASE_QUICK},
 
     /* the models with F = 512, as the reference project has them */
     {"model=mixtral-8x7b f=512 t=1", CASE_FULL},

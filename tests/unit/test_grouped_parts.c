@@ -22,8 +22,9 @@ static inline part_uint part_max(part_uint a, part_uint b)
 #define max  part_max
 #define min  part_min
 #define global
-#define TILE_M 128
+#define TILE_M 160
 #define TILE_N 256
+#define TILE_K 64
 #include "../../cl/grouped_linear/grouped_schedule.clh"
 
 #include "../../cl/grouped_linear/grouped_parts.clh"
@@ -42,23 +43,26 @@ static const int groups[][12] = {
     {16, 16, 16, 16, 16, 16, 16, 16, -1},
 };
 static const uint32_t columns[] = {32, 64, 128, 160, 256, 288, 1024, 1184};
-static const uint32_t units[] = {0, 1, 2, 7, 132}; /* 0: tiles are not halved */
-static const uint32_t balanced[] = {0, 32};
+static const uint32_t units[] = {1, 2, 7, 132};
+static const uint32_t depths[] = {8, 64, 200, 1024};
+static const uint32_t most_ways[] = {1, 8};
 
+/* Every row and column is in tiles whose shares of K are K, once. */
 static void cover(const grouped_t *g, uint32_t work_groups, uint32_t begin, uint32_t end)
 {
-    uint8_t *seen = calloc((size_t)(end - begin) + 1, g->columns / 32);
+    uint32_t *seen = calloc((size_t)(end - begin) + 1, g->columns / 32 * sizeof *seen);
     assert_non_null(seen);
     const parts_t parts = parts_of(*g, work_groups);
+    assert_true(parts.ways >= 1 && parts.ways <= g->most_ways);
     for (uint32_t index = 0; index < parts.count + 3; index++) {
         const part_t p = part_at(*g, parts, index);
-        if (p.width == 0)
+        if (p.rows == 0)
             continue;
         assert_true(index < parts.count);
-        assert_true(p.width == TILE_N || p.width == TILE_N / 2);
-        assert_true(p.rows >= 1 && p.rows <= TILE_M && p.column % (TILE_N / 2) == 0);
+        assert_true(p.rows <= TILE_M && p.column % TILE_N == 0);
         assert_true(p.begin >= begin && p.begin + p.rows <= end);
-        if (g->balanced && p.rows % 32)
+        assert_true(p.way < parts.ways && p.k < p.k_end && p.k % TILE_K == 0 && p.k_end <= g->k);
+        if (p.rows % GRAIN)
             assert_true((int)(p.begin + p.rows) ==
                         (g->schedule ? g->schedule[p.group + 1] : (int)end));
         if (g->schedule) {
@@ -67,12 +71,25 @@ static void cover(const grouped_t *g, uint32_t work_groups, uint32_t begin, uint
             assert_true((int)(p.begin + p.rows) <= g->schedule[p.group + 1]);
         }
         for (uint32_t r = p.begin - begin; r < p.begin - begin + p.rows; r++)
-            for (uint32_t c = p.column; c < p.column + p.width && c < g->columns; c += 32)
-                assert_int_equal(seen[r * (g->columns / 32) + c / 32]++, 0);
+            for (uint32_t c = p.column; c < p.column + TILE_N && c < g->columns; c += 32)
+                seen[r * (g->columns / 32) + c / 32] += p.k_end - p.k;
     }
     for (size_t i = 0; i < (size_t)(end - begin) * (g->columns / 32); i++)
-        assert_int_equal(seen[i], 1);
+        assert_int_equal(seen[i], g->k);
     free(seen);
+}
+
+/* In all sizes. */
+static void cover_all(grouped_t g, uint32_t begin, uint32_t end)
+{
+    for (size_t c = 0; c < sizeof columns / sizeof *columns; c++)
+        for (size_t u = 0; u < sizeof units / sizeof *units; u++)
+            for (size_t k = 0; k < sizeof depths / sizeof *depths; k++) {
+                g.columns = columns[c];
+                g.k = depths[k];
+                g.most_ways = most_ways[(c + u + k) % 2];
+                cover(&g, units[u], begin, end);
+            }
 }
 
 static void test_schedules(void **state)
@@ -91,31 +108,17 @@ static void test_schedules(void **state)
         g.rows = (uint32_t)schedule[g.groups];
         for (g.first = 0; g.first < g.groups; g.first++)
             for (g.last = g.first + 1; g.last <= g.groups; g.last++)
-                for (size_t c = 0; c < sizeof columns / sizeof *columns; c++)
-                    for (size_t u = 0; u < 2 * sizeof units / sizeof *units; u++) {
-                        g.columns = columns[c];
-                        g.balanced = balanced[u % 2];
-                        cover(&g, units[u / 2], (uint32_t)schedule[g.first],
-                              (uint32_t)schedule[g.last]);
-                    }
+                cover_all(g, (uint32_t)schedule[g.first], (uint32_t)schedule[g.last]);
     }
 }
 
 static void test_without(void **state)
 {
     (void)state;
-    static const uint32_t rows[] = {1, 64, 65, 128, 129, 1024, 1025, 3000};
+    static const uint32_t rows[] = {1, 64, 65, 160, 161, 1024, 3000};
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
-        for (size_t c = 0; c < sizeof columns / sizeof *columns; c++)
-            for (size_t u = 0; u < 2 * sizeof units / sizeof *units; u++) {
-                const grouped_t g = {.groups = 1,
-                                     .last = 1,
-                                     .rows = rows[r],
-                                     .empty = UINT32_MAX,
-                                     .columns = columns[c],
-                                     .balanced = balanced[u % 2]};
-                cover(&g, units[u / 2], 0, rows[r]);
-            }
+        cover_all((grouped_t){.groups = 1, .last = 1, .rows = rows[r], .empty = UINT32_MAX}, 0,
+                  rows[r]);
 }
 
 /* The rows of tiles of one column come one after the other, those of several groups too. */
@@ -123,26 +126,50 @@ static void test_order(void **state)
 {
     (void)state;
     static const int schedule[] = {0, 500, 500, 620, 0, 4, 4, 5};
+    static const uint32_t begins[] = {0, 128, 256, 384, 500};
     const grouped_t g = {.schedule = schedule,
                          .groups = 3,
                          .last = 3,
                          .rows = 620,
                          .empty = UINT32_MAX,
-                         .columns = 1024};
+                         .columns = 1024,
+                         .k = 64,
+                         .most_ways = 1};
     const parts_t parts = parts_of(g, 20);
     assert_int_equal(parts.count, 20);
     for (uint32_t i = 0; i < parts.count; i++) {
         const part_t p = part_at(g, parts, i);
         assert_int_equal(p.column, i / 5 * TILE_N);
-        assert_int_equal(p.begin, i % 5 < 4 ? i % 5 * TILE_M : 500);
+        assert_int_equal(p.begin, begins[i % 5]);
         assert_int_equal(p.group, i % 5 < 4 ? 0 : 2);
     }
+}
+
+/* Two experts of 128 rows each and 4096 outputs keep 132 work-groups busy in four shares. */
+static void test_ways(void **state)
+{
+    (void)state;
+    static const int schedule[] = {0, 128, 256, 0, 1, 2};
+    grouped_t g = {.schedule = schedule,
+                   .groups = 2,
+                   .last = 2,
+                   .rows = 256,
+                   .empty = UINT32_MAX,
+                   .columns = 4096,
+                   .k = 14336,
+                   .most_ways = 8};
+    assert_int_equal(parts_of(g, 132).ways, 4);
+    g.most_ways = 3;
+    assert_int_equal(parts_of(g, 132).ways, 3);
+    g.most_ways = 8;
+    g.columns = 32768; /* 256 tiles */
+    assert_int_equal(parts_of(g, 132).ways, 1);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_schedules),
-                                       cmocka_unit_test(test_without),
-                                       cmocka_unit_test(test_order)};
+                                       cmocka_unit_test(test_without), cmocka_unit_test(test_order),
+                                       cmocka_unit_test(test_ways)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

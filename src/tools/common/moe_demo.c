@@ -107,7 +107,8 @@ static const char *stage_of(const char *kernel, bool shared)
 {
     static const struct {
         const char *part, *stage;
-    } stages[] = {{"select_dispatch", "choice and dispatch"},
+    } stages[] = {{"route_one", "router, choice, dispatch"},
+                  {"select_dispatch", "choice and dispatch"},
                   {"logits", "router product"},
                   {"select", "choice"},
                   {"route", "routing"},

@@ -1,0 +1,137 @@
+/*
+ * grouped_fragments.c - products of groups of many rows on any matrix unit,
+ * cl/grouped_linear/grouped_fragments.cl: f16 or bf16 x and weights of the same type.
+ */
+#include "ops/elementwise.h"
+#include "ops/grouped.h"
+#include "ops/linear.h"
+
+#include <string.h>
+
+#define TILE_M 64u
+#define TILE_N 128u /* rows of W */
+#define WAVES  4u
+#define MAX_K  ((uint64_t)1 << 26)
+/* Rows an expert, on average, from which on these kernels are taken. */
+#define MIN_ROWS 8u
+/* Of the kernels, and where they are emulated. */
+#define LOCAL_BYTES    (40u << 10)
+#define EMULATOR_BYTES (WAVES * 4096u + 2048u)
+
+typedef struct unit {
+    const char *defines;
+    uint32_t wave;
+} unit;
+
+static const unit nv = {" -DFRAGMENT_MMA -DASYNC_COPY_CP", 32};
+static const unit amd = {" -DFRAGMENT_MFMA=32 -DASYNC_COPY_HELD", 64};
+static const unit emulated_nv = {" -DFRAGMENT_MMA -DFRAGMENT_EMULATED", 32};
+static const unit emulated_amd = {" -DFRAGMENT_MFMA=32 -DASYNC_COPY_HELD -DFRAGMENT_EMULATED", 64};
+
+static bool reads(const llmk_weights *w, llmk_dtype x, llmk_reason *why)
+{
+    const llmk_layout rows = x == LLMK_F16 ? LLMK_LAYOUT_F16_PORTABLE : LLMK_LAYOUT_BF16_PORTABLE;
+    if ((x != LLMK_F16 && x != LLMK_BF16) || w->layout != rows)
+        return llmk_no(why, "does not read the layout %s with x of %s", llmk_layout_name(w->layout),
+                       llmk_dtype_name(x));
+    return (w->k > 0 && w->k <= MAX_K) ||
+           llmk_no(why, "k is %llu: for 1 ... %llu", (unsigned long long)w->k,
+                   (unsigned long long)MAX_K);
+}
+
+static bool supports(llmk_context *ctx, const grouped_problem *p, const unit *u, uint32_t bytes,
+                     llmk_reason *why)
+{
+    if (!reads(p->weights, p->x.dtype, why) || (p->gate && !reads(p->gate->up, p->x.dtype, why)))
+        return false;
+    if (ctx->caps.max_required_group < WAVES * u->wave || ctx->caps.local_bytes < bytes)
+        return llmk_no(why, "needs work-groups of %u and %u bytes of local memory", WAVES * u->wave,
+                       bytes);
+    return true;
+}
+
+static bool nv_supports(llmk_context *ctx, const grouped_problem *p, llmk_reason *why)
+{
+    return llmk_nv_supported(ctx, why) && supports(ctx, p, &nv, LOCAL_BYTES, why);
+}
+
+static bool amd_supports(llmk_context *ctx, const grouped_problem *p, llmk_reason *why)
+{
+    const char *device = ctx->caps.device_name;
+    if (ctx->caps.vendor != LLMK_VENDOR_AMD ||
+        (strncmp(device, "gfx942", 6) != 0 && strncmp(device, "gfx90a", 6) != 0))
+        return llmk_no(why, "for gfx90a and gfx942");
+    return supports(ctx, p, &amd, LOCAL_BYTES, why);
+}
+
+static bool emulated_nv_supports(llmk_context *ctx, const grouped_problem *p, llmk_reason *why)
+{
+    return supports(ctx, p, &emulated_nv, LOCAL_BYTES + EMULATOR_BYTES, why);
+}
+
+static bool emulated_amd_supports(llmk_context *ctx, const grouped_problem *p, llmk_reason *why)
+{
+    return supports(ctx, p, &emulated_amd, LOCAL_BYTES + EMULATOR_BYTES, why);
+}
+
+static bool suits(uint64_t rows, uint64_t experts, llmk_reason *why)
+{
+    return rows >= MIN_ROWS * experts ||
+           llmk_no(why, "for %u rows an expert and more, on average", MIN_ROWS);
+}
+
+static bool never_suits(uint64_t rows, uint64_t experts, llmk_reason *why)
+{
+    (void)rows, (void)experts;
+    return llmk_no(why, "emulates a matrix unit: for tests, only where forced");
+}
+
+static uint32_t height(uint64_t rows, uint64_t experts, bool few, bool codes)
+{
+    (void)rows, (void)experts, (void)few, (void)codes;
+    return TILE_M;
+}
+
+static llmk_status launch_all(llmk_launch *launch, const grouped_problem *p, const unit *u)
+{
+    const bool gated = p->gate != NULL;
+    const uint32_t columns = gated ? TILE_N / 2 : TILE_N;
+    const size_t blocks = (llmk_grouped_outputs(p) + columns - 1) / columns;
+    char defines[96];
+    llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype), u->defines, NULL);
+    for (size_t i = 0; i < p->weights->segment_count; i++) {
+        const llmk_segment *s = &p->weights->segments[i];
+        llmk_kernel k = llmk_kernel_open(launch, "grouped_linear/grouped_fragments.cl", defines,
+                                         gated ? "grouped_fragments_gated" : "grouped_fragments");
+        llmk_grouped_arg(&k, p, s);
+        if (gated)
+            llmk_grouped_arg_gate(&k, p->gate, &p->gate->up->segments[i]);
+        LLMK_TRY(llmk_kernel_enqueue(&k,
+                                     (size_t[]){(size_t)llmk_grouped_most_tiles(p, s), blocks, 1},
+                                     (size_t[]){(size_t)WAVES * u->wave, 1, 1}));
+    }
+    return LLMK_OK;
+}
+
+#define LAUNCH(id)                                                                                 \
+    static llmk_status id##_launch(llmk_launch *launch, const grouped_problem *p)                  \
+    {                                                                                              \
+        return launch_all(launch, p, &id);                                                         \
+    }
+LAUNCH(nv)
+LAUNCH(amd)
+LAUNCH(emulated_nv)
+LAUNCH(emulated_amd)
+
+const grouped_products llmk_grouped_nv = {
+    .supports = nv_supports, .suits = suits, .height = height, .launch = nv_launch};
+const grouped_products llmk_grouped_amd = {
+    .supports = amd_supports, .suits = suits, .height = height, .launch = amd_launch};
+const grouped_products llmk_grouped_emulated_nv = {.supports = emulated_nv_supports,
+                                                   .suits = never_suits,
+                                                   .height = height,
+                                                   .launch = emulated_nv_launch};
+const grouped_products llmk_grouped_emulated_amd = {.supports = emulated_amd_supports,
+                                                    .suits = never_suits,
+                                                    .height = height,
+                                                    .launch = emulated_amd_launch};
