@@ -24,7 +24,7 @@
 #include "linear/linear_groups.clh"
 #include "linear/linear_packed_turn.clh"
 #ifdef FRAGMENT_EMULATED
-#include "linear/linear_pieces.clh"
+#include "linear/linear_split_emulated.clh"
 #else
 #include "linear/linear_split.clh"
 #endif
@@ -539,8 +539,11 @@ LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *mem
         const place_t q = place_of(a, share, n, parts, split);
         apply_scales(a, unit, &s, q.block + s.column * TILES, parts);
         bool stores = true;
-#ifndef FRAGMENT_EMULATED
         if (split == 1 && !piece_is_whole(share, q.piece))
+#ifdef FRAGMENT_EMULATED
+            stores = split_meet(share, q.piece, meet.sums, meet.counts, &s.sum[0][0][0],
+                                TILES * MAX_PARTS * 4, (local uint *)memory);
+#else
             stores = split_meet(share, q.piece, meet.sums, meet.counts, &s.sum[0][0][0],
                                 TILES * MAX_PARTS * 4, unit.wave, WARPS);
 #endif
@@ -552,8 +555,7 @@ LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *mem
 
 #define PACKED(name, resident, parts, split)                                                       \
     kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) RESIDENT(resident) void name(        \
-        LINEAR_PARAMETERS, global float *split_sums, global uint *split_counts,                    \
-        const uint split_whole, const uint split_per)                                              \
+        LINEAR_PARAMETERS, SPLIT_PARAMETERS)                                                       \
     {                                                                                              \
         local uint4 memory[LOCAL];                                                                 \
         FRAGMENT_UNIT(unit, WARPS);                                                                \
