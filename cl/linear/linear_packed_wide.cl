@@ -24,7 +24,7 @@
 #include "linear/linear_groups.clh"
 #include "linear/linear_packed_turn.clh"
 #ifdef FRAGMENT_EMULATED
-#include "linear/linear_pieces.clh"
+#include "linear/linear_split_emulated.clh"
 #else
 #include "linear/linear_split.clh"
 #endif
@@ -404,7 +404,7 @@ LINEAR_INLINE place_t place_of(const linear_t a, const share_t share, uint n, co
     return p;
 }
 
-// Steps of a stage: those of a group.
+// Steps of a stage: those of a group, of which the last may have fewer.
 LINEAR_INLINE uint stage_steps(const linear_t a)
 {
     return GROUPED ? a.group_size / STEP_K : 1;
@@ -416,7 +416,8 @@ LINEAR_INLINE void multiply_piece(const linear_t a, fragment_unit unit, work_t *
 {
     const copies_t copies = copies_of(a, p.row, p.block, parts, split);
     const uint period = stage_steps(a), first = p.piece.begin * period;
-    ring_t ring = {memory, 0, first + STAGES(parts, split), p.piece.end * period};
+    ring_t ring = {memory, 0, first + STAGES(parts, split),
+                   min(p.piece.end * period, a.k / STEP_K)};
     FRAGMENT_UNROLL
     for (uint i = 0; i < STAGES(parts, split); i++) {
         const uint from = min(first + i, ring.steps - 1);
@@ -518,7 +519,7 @@ LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *mem
     const share_t share = {(uint)get_group_id(0),
                            (uint)get_num_groups(0),
                            tiles,
-                           a.k / STEP_K / stage_steps(a),
+                           (a.k / STEP_K + stage_steps(a) - 1) / stage_steps(a),
                            whole,
                            per};
     work_t s;
@@ -539,8 +540,11 @@ LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *mem
         const place_t q = place_of(a, share, n, parts, split);
         apply_scales(a, unit, &s, q.block + s.column * TILES, parts);
         bool stores = true;
-#ifndef FRAGMENT_EMULATED
         if (split == 1 && !piece_is_whole(share, q.piece))
+#ifdef FRAGMENT_EMULATED
+            stores = split_meet(share, q.piece, meet.sums, meet.counts, &s.sum[0][0][0],
+                                TILES * MAX_PARTS * 4, (local uint *)memory);
+#else
             stores = split_meet(share, q.piece, meet.sums, meet.counts, &s.sum[0][0][0],
                                 TILES * MAX_PARTS * 4, unit.wave, WARPS);
 #endif
@@ -552,8 +556,7 @@ LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *mem
 
 #define PACKED(name, resident, parts, split)                                                       \
     kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) RESIDENT(resident) void name(        \
-        LINEAR_PARAMETERS, global float *split_sums, global uint *split_counts,                    \
-        const uint split_whole, const uint split_per)                                              \
+        LINEAR_PARAMETERS, SPLIT_PARAMETERS)                                                       \
     {                                                                                              \
         local uint4 memory[LOCAL];                                                                 \
         FRAGMENT_UNIT(unit, WARPS);                                                                \

@@ -117,7 +117,7 @@ static void share_out(const llmk_launch *launch, const linear_problem *p, const 
                            ((segment->rows + tile->columns - 1) / tile->columns);
     const uint32_t places = tiles <= units ? units : PLACES * units;   /* few tiles: few parts */
     const uint32_t stage = w->groups > 1 ? w->group_size : tile->step; /* of K, for the kernel */
-    const uint64_t stages = w->k / stage, whole = tiles / places * places;
+    const uint64_t stages = (w->k + stage - 1) / stage, whole = tiles / places * places;
     r->groups = (uint32_t)tiles;
     r->has_split = true;
     if (tile == &few_rows || tiles == whole || tiles >= MOST_TURNS * places ||

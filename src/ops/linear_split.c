@@ -12,7 +12,9 @@ static uint64_t bytes_for(uint32_t groups)
 uint64_t llmk_linear_split_bytes_on(llmk_context *ctx)
 {
     llmk_reason why;
-    return llmk_nv_supported(ctx, &why) ? bytes_for(ctx->caps.compute_units) : 0;
+    const bool any =
+        llmk_nv_supported(ctx, &why) || llmk_variant_is_forced(ctx, "linear", "emulated-nv-packed");
+    return any ? bytes_for(ctx->caps.compute_units) : 0;
 }
 
 uint64_t llmk_linear_split_bytes(const linear_problem *p)
