@@ -1,6 +1,6 @@
 /*
  * linear_nv90_packed.c - the linear layer on wgmma with weights of 4 and 8 bits:
- * cl/linear/linear_wgmma_packed.cl. What it needs of the device is in linear_nv90.c.
+ * cl/linear/linear_wgmma_packed.cl and linear_wgmma_narrow.cl. What it needs of the device is in linear_nv90.c.
  */
 #include "ops/linear_nv90.h"
 #include "ops/linear_split.h"
@@ -54,7 +54,7 @@ typedef struct packed_shape {
     const char *kernel;
     uint32_t rows, columns;
     uint32_t u4, s8, end;
-    bool is_s8; /* linear_wgmma_s8.cl, whose tiles are all whole */
+    bool narrow; /* linear_wgmma_narrow.cl, whose tiles are all whole */
 } packed_shape;
 
 /* Tiles that are whole, and the stages of each work-group of those that are not (linear_split.h). */
@@ -65,7 +65,7 @@ typedef struct packed_plan {
 } packed_plan;
 
 /* What meeting along K takes, in ns. */
-#define SPLIT_TIME(rows) (8000 + 64 * (rows))
+#define SPLIT_TIME(rows) (8000 + 50 * (rows))
 
 static packed_plan plan_of(const llmk_launch *launch, const linear_problem *p,
                            const packed_shape *shape, uint64_t n)
@@ -82,7 +82,7 @@ static packed_plan plan_of(const llmk_launch *launch, const linear_problem *p,
                         .time = (tiles + units - 1) / units * tile};
     /* The last rounds, of which one is full. */
     const uint64_t rounds = tiles / units, whole = rounds > 1 ? (rounds - 1) * units : 0;
-    if (shape->is_s8 || tiles % units == 0 ||
+    if (shape->narrow || tiles % units == 0 ||
         !llmk_linear_may_split(p, tiles - whole, stages, units))
         return plan;
     const uint64_t per = llmk_linear_split_per(tiles - whole, stages, units);
@@ -92,30 +92,55 @@ static packed_plan plan_of(const llmk_launch *launch, const linear_problem *p,
     return plan;
 }
 
+/* Whether a shape is for this call. Narrow tiles add up in another order than the others. */
+static bool serves(const llmk_launch *launch, const linear_problem *p, const packed_shape *shape)
+{
+    const llmk_weights *w = p->weights;
+    if (!shape->narrow)
+        return true;
+    if (shape->rows > 64 && (llmk_layout_is_u4(w->layout) || w->groups > 1))
+        return false;
+    return !p->batch_invariant && !(launch->ctx->is_trial && p->workspace);
+}
+
+#define NARROW_64                                                                                  \
+    {                                                                                              \
+        "linear_wgmma_narrow_64", 64, 128, 620, 450, 5500, true                                    \
+    }
+#define NARROW_256                                                                                 \
+    {                                                                                              \
+        "linear_wgmma_narrow_256", 256, 128, 0, 745, 5000, true                                    \
+    }
+
 /* As asked, or what is estimated to end first. In a trial, whose problems are small, every shape has
- * its turn. */
+ * its turn: of two for as many rows the narrow one without a workspace. */
 static packed_plan best_plan(const llmk_launch *launch, const linear_problem *p, uint64_t n)
 {
-    static const packed_shape shapes[] = {
+    static const packed_shape units[] = {
         {"linear_wgmma_packed_32", 32, 256, 850, 580, 5000, false},
         {"linear_wgmma_packed_64", 64, 256, 1010, 670, 5000, false},
-        {"linear_wgmma_packed_128", 128, 256, 1600, 880, 5000, false},
-        {"linear_wgmma_s8", 256, 128, 0, 745, 5000, true}};
+        {"linear_wgmma_packed_128", 128, 256, 1660, 880, 5000, false},
+        NARROW_64,
+        NARROW_256};
     static const packed_shape totals[] = {
         {"linear_wgmma_packed_32", 32, 256, 900, 600, 5000, false},
         {"linear_wgmma_packed_64", 64, 256, 1100, 720, 5000, false},
-        {"linear_wgmma_packed_128", 128, 128, 1100, 720, 5000, false}};
-    const llmk_weights *w = p->weights;
-    const uint32_t grouped = groups_of(w);
-    const packed_shape *all = grouped == 1 ? totals : shapes;
-    const size_t count = grouped || llmk_layout_is_u4(w->layout) ? 3 : 4;
+        {"linear_wgmma_packed_128", 128, 128, 1100, 720, 5000, false},
+        NARROW_64,
+        NARROW_256};
+    const packed_shape *all = groups_of(p->weights) == 1 ? totals : units;
+    const llmk_config *config = launch->config;
     packed_plan best = {.time = UINT64_MAX};
-    for (size_t i = 0; i < count; i++) {
-        const packed_plan plan = plan_of(launch, p, all + i, n);
-        if (launch->config && launch->config->value[0] == plan.shape->rows)
+    for (size_t i = 0; i < LLMK_COUNT(units); i++) {
+        if (!serves(launch, p, all + i))
+            continue;
+        packed_plan plan = plan_of(launch, p, all + i, n);
+        const uint32_t rows = all[i].rows;
+        if (config && config->value[0] == rows && config->value[1] == all[i].narrow)
             return plan;
-        if (launch->ctx->is_trial ? i == 0 || p->x.nrows > plan.shape->rows / 2
-                                  : plan.time < best.time)
+        if (launch->ctx->is_trial)
+            plan.time = rows >= p->x.nrows ? rows - i : 1024 - rows;
+        if (plan.time < best.time)
             best = plan;
     }
     return best;
@@ -125,23 +150,23 @@ llmk_status llmk_linear_nv90_packed_launch(llmk_launch *launch, const void *prob
 {
     const linear_problem *p = problem;
     const llmk_weights *w = p->weights;
-    char types[16], defines[64];
-    llmk_join(types, sizeof types, "-DX=", llmk_dtype_name(p->x.dtype), NULL);
-    llmk_join(defines, sizeof defines, types,
-              llmk_layout_is_u4(w->layout) ? " -DW=u4_nv" : " -DW=s8_nv",
-              " -DGROUPED=", llmk_digits(groups_of(w)), NULL);
     for (size_t i = 0; i < w->segment_count; i++) {
         const llmk_segment *segment = &w->segments[i];
         const packed_plan plan = best_plan(launch, p, segment->rows);
-        const bool s8 = plan.shape->is_s8;
-        const linear_recipe r = {.file = s8 ? LLMK_NV90_S8_NAME : LLMK_NV90_PACKED_NAME,
-                                 .defines = s8 ? types : defines,
+        const bool narrow = plan.shape->narrow;
+        const uint32_t grouped = narrow ? w->groups > 1 : groups_of(w);
+        char defines[64];
+        llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype),
+                  llmk_layout_is_u4(w->layout) ? " -DW=u4_nv" : " -DW=s8_nv",
+                  " -DGROUPED=", llmk_digits(grouped), NULL);
+        const linear_recipe r = {.file = narrow ? LLMK_NV90_NARROW_NAME : LLMK_NV90_PACKED_NAME,
+                                 .defines = defines,
                                  .kernel = plan.shape->kernel,
                                  .rows = plan.shape->rows,
                                  .columns = plan.shape->columns,
-                                 .local = {s8 ? 384 : 640, 1, 1},
+                                 .local = {narrow ? 384 : 640, 1, 1},
                                  .groups = plan.groups,
-                                 .has_split = !s8,
+                                 .has_split = !narrow,
                                  .whole = plan.whole,
                                  .per = plan.per};
         LLMK_TRY(llmk_linear_run_segment(launch, p, &r, segment));
