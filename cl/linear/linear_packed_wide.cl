@@ -410,6 +410,18 @@ LINEAR_INLINE uint stage_steps(const linear_t a)
     return GROUPED ? a.group_size / STEP_K : 1;
 }
 
+LINEAR_INLINE share_t share_of(const linear_t a, uint whole, uint per, const uint parts,
+                               const uint split)
+{
+    const uint steps = forgotten(a.k) / STEP_K, columns = a.n + COLUMNS(split) - 1;
+    return (share_t){(uint)get_group_id(0),
+                     (uint)get_num_groups(0),
+                     (uint)((a.m + TILE_M(parts) - 1) / TILE_M(parts)) * (columns / COLUMNS(split)),
+                     (steps + stage_steps(a) - 1) / stage_steps(a),
+                     whole,
+                     per};
+}
+
 LINEAR_INLINE void multiply_piece(const linear_t a, fragment_unit unit, work_t *s,
                                   local uint4 *memory, const place_t p, const uint parts,
                                   const uint split)
@@ -514,14 +526,6 @@ LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *mem
                           const meet_t meet, const uint whole, const uint per, const uint parts,
                           const uint split)
 {
-    const uint tiles = (uint)((a.m + TILE_M(parts) - 1) / TILE_M(parts)) *
-                       ((a.n + COLUMNS(split) - 1) / COLUMNS(split));
-    const share_t share = {(uint)get_group_id(0),
-                           (uint)get_num_groups(0),
-                           tiles,
-                           (a.k / STEP_K + stage_steps(a) - 1) / stage_steps(a),
-                           whole,
-                           per};
     work_t s;
     s.column = unit.wave % WARP_COLUMNS(split);
     s.part = split == 2 ? unit.wave / WARP_COLUMNS(split) : 0;
@@ -530,6 +534,7 @@ LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *mem
     s.codes_at = X_TILE(parts) + s.column * TILES * W_CHUNKS + unit.lane;
     _Pragma("unroll 1") for (uint n = 0;; n++)
     {
+        const share_t share = share_of(a, whole, per, parts, split);
         const place_t p = place_of(a, share, n, parts, split);
         if (!piece_is_there(share, p.piece))
             break;
@@ -537,15 +542,16 @@ LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *mem
         barrier(CLK_LOCAL_MEM_FENCE); // all have loaded the last stage
         n = forgotten(n);
         unit.lane = forgotten(unit.lane);
-        const place_t q = place_of(a, share, n, parts, split);
+        const share_t again = share_of(a, whole, per, parts, split);
+        const place_t q = place_of(a, again, n, parts, split);
         apply_scales(a, unit, &s, q.block + s.column * TILES, parts);
         bool stores = true;
-        if (split == 1 && !piece_is_whole(share, q.piece))
+        if (split == 1 && !piece_is_whole(again, q.piece))
 #ifdef FRAGMENT_EMULATED
-            stores = split_meet(share, q.piece, meet.sums, meet.counts, &s.sum[0][0][0],
+            stores = split_meet(again, q.piece, meet.sums, meet.counts, &s.sum[0][0][0],
                                 TILES * MAX_PARTS * 4, (local uint *)memory);
 #else
-            stores = split_meet(share, q.piece, meet.sums, meet.counts, &s.sum[0][0][0],
+            stores = split_meet(again, q.piece, meet.sums, meet.counts, &s.sum[0][0][0],
                                 TILES * MAX_PARTS * 4, unit.wave, WARPS);
 #endif
         if (stores)
