@@ -32,7 +32,8 @@ llmk_status llmk_fail_prefix(llmk_status status, const char *fmt, ...) LLMK_PRIN
 llmk_status llmk_fail_cl(llmk_context *ctx, cl_int code, const char *call);
 const char *llmk_cl_error_name(cl_int code);
 
-/* Why not, in one line: llmk_no() writes it, and returns false. */
+/* Why not, in one line: llmk_no() writes it, where somebody wants to know (`why` is not NULL), and
+ * returns false. */
 typedef struct llmk_reason {
     char text[248];
 } llmk_reason;

@@ -384,21 +384,27 @@ static llmk_status choose_tuned(llmk_context *ctx, const llmk_operator *op, cons
     return LLMK_OK;
 }
 
-/* The verdicts on the variants go to `infos` (may be NULL) as far as `capacity` reaches. `believed`
- * gets whether any was refused for what earlier runs found; with `anew` none is. */
+/* How a choice is made. */
+typedef struct choosing {
+    bool anew;                /* what earlier runs found refuses nothing */
+    bool reasons;             /* sentences are wanted; each takes as long as a launch's argument */
+    llmk_variant_info *infos; /* gets the verdicts on all variants, as far as `capacity` reaches */
+    size_t capacity;
+    bool believed; /* out: a variant was refused for what earlier runs found */
+} choosing;
+
 static llmk_status choose_once(llmk_context *ctx, const llmk_operator *op, const void *problem,
-                               bool anew, bool *believed, llmk_choice *chosen,
-                               llmk_variant_info *infos, size_t capacity)
+                               choosing *c, llmk_choice *chosen)
 {
     llmk_choice forced, tuned = {NULL, NULL};
     const bool is_forced = forced_choice(ctx, op, &forced);
     llmk_status failure = LLMK_NO_VARIANT;
     refusals refused = {.length = 0};
-    *believed = false;
+    c->believed = false;
     *chosen = tuned;
     if (!is_forced)
         LLMK_TRY(choose_tuned(ctx, op, problem, &tuned));
-    if (tuned.variant && !infos) {
+    if (tuned.variant && !c->infos) {
         *chosen = tuned;
         return LLMK_OK;
     }
@@ -411,36 +417,38 @@ static llmk_status choose_once(llmk_context *ctx, const llmk_operator *op, const
         llmk_verdict verdict_is = LLMK_VERDICT_ELIGIBLE;
         if (is_forced && v != forced.variant) {
             verdict_is = LLMK_VERDICT_OVERRIDDEN;
-        } else if (!can(ctx, op, problem, &choice, &why)) {
+        } else if (!can(ctx, op, problem, &choice, c->reasons ? &why : NULL)) {
             verdict_is = LLMK_VERDICT_UNSUPPORTED;
-            refuse(&refused, v->name, why.text);
+            if (c->reasons)
+                refuse(&refused, v->name, why.text);
         } else if (!chosen->variant && (!tuned.variant || v == tuned.variant)) {
             llmk_status no_verdict = LLMK_INTERNAL;
-            const verdict *tried = verdict_of(ctx, op, choice, problem, anew, &no_verdict);
+            const verdict *tried = verdict_of(ctx, op, choice, problem, c->anew, &no_verdict);
             if (!tried)
                 return no_verdict;
             if (tried->status == LLMK_OK) {
                 verdict_is = LLMK_VERDICT_CHOSEN;
                 *chosen = choice;
-                if (!infos)
+                if (!c->infos)
                     return LLMK_OK;
             } else {
                 failure = tried->status;
-                *believed = *believed || tried->believed;
+                c->believed = c->believed || tried->believed;
                 verdict_is = tried->status == LLMK_BUILD_FAILED ? LLMK_VERDICT_BUILD_FAILED
                                                                 : LLMK_VERDICT_SELFTEST_FAILED;
                 snprintf(why.text, sizeof why.text, "%.240s", tried->reason);
                 refuse(&refused, v->name, tried->reason);
             }
         }
-        if (infos && i < capacity) {
+        if (c->infos && i < c->capacity) {
+            llmk_variant_info *info = &c->infos[i];
             const bool is_chosen = verdict_is == LLMK_VERDICT_CHOSEN;
-            infos[i].name = v->name;
-            infos[i].verdict = verdict_is;
-            infos[i].config = is_chosen && choice.config ? choice.config->name : NULL;
+            info->name = v->name;
+            info->verdict = verdict_is;
+            info->config = is_chosen && choice.config ? choice.config->name : NULL;
             if (is_chosen && tuned.variant)
                 llmk_no(&why, "as tuned");
-            memcpy(infos[i].reason, why.text, sizeof why.text);
+            memcpy(info->reason, why.text, sizeof why.text);
         }
     }
     if (chosen->variant)
@@ -455,10 +463,13 @@ static llmk_status choose_once(llmk_context *ctx, const llmk_operator *op, const
 static llmk_status choose(llmk_context *ctx, const llmk_operator *op, const void *problem,
                           llmk_choice *chosen, llmk_variant_info *infos, size_t capacity)
 {
-    bool believed;
-    llmk_status status = choose_once(ctx, op, problem, false, &believed, chosen, infos, capacity);
-    if (!chosen->variant && believed)
-        status = choose_once(ctx, op, problem, true, &believed, chosen, infos, capacity);
+    choosing c = {.reasons = infos != NULL, .infos = infos, .capacity = capacity};
+    llmk_status status = choose_once(ctx, op, problem, &c, chosen);
+    if (!chosen->variant && !(c.reasons && !c.believed)) {
+        c.anew = c.believed;
+        c.reasons = true;
+        status = choose_once(ctx, op, problem, &c, chosen);
+    }
     return status;
 }
 

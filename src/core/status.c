@@ -142,6 +142,8 @@ const char *llmk_cl_error_name(cl_int code)
 bool llmk_no(llmk_reason *why, const char *fmt, ...)
 {
     va_list args;
+    if (!why)
+        return false;
     va_start(args, fmt);
     vsnprintf(why->text, sizeof why->text, fmt, args);
     va_end(args);

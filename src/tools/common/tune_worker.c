@@ -20,9 +20,10 @@ typedef struct worker {
     llmk_device_info info;
     case_run *run;
     size_t sets;
-    const void *turn; /* whose candidate is in use */
-    uint64_t calls;   /* of the pretended timer */
-    const char *test; /* LLMK_TUNE_TEST, for tests: "timer=SEED,oob,hang,crash" */
+    llmk_choice fallback; /* what the library takes by itself; variant NULL: not to be asked for */
+    const void *turn;     /* whose candidate is in use */
+    uint64_t calls;       /* of the pretended timer */
+    const char *test;     /* LLMK_TUNE_TEST, for tests: "timer=SEED,oob,hang,crash" */
 } worker;
 
 __attribute__((format(printf, 2, 3))) static void answer(worker *w, const char *fmt, ...)
@@ -102,6 +103,8 @@ static void take_case(worker *w, const char *text)
         refuse(w, error);
         return;
     }
+    if (!llmk_choice_parse(llmk_operator_get(line.op->op), problem.fallback, &w->fallback))
+        w->fallback = (llmk_choice){NULL, NULL};
     w->sets = bench_choose_sets(&w->info, case_run_set_bytes(w->run));
     if (!case_run_grow(w->run, w->sets, error, sizeof error)) {
         case_run_free(w->run);
@@ -125,14 +128,15 @@ static bool is_own(const char *candidate)
     return !strcmp(candidate, TUNE_DEFAULT) || !strncmp(candidate, "test-", 5);
 }
 
-/* From here on calls use the candidate, on the path that a tuned row takes them. */
+/* From here on calls use the candidate, on the path that a tuned row takes them; the default too, or
+ * where the host is what a short call waits for, its choosing would count against it. */
 static bool use(worker *w, const char *candidate)
 {
     const llmk_operator *op = llmk_operator_get(case_run_line(w->run)->op->op);
     const bool own = is_own(candidate);
-    llmk_choice choice;
+    llmk_choice choice = w->fallback;
     return (own || llmk_choice_parse(op, candidate, &choice)) &&
-           llmk_tuning_pin(w->ctx, op, own ? NULL : &choice);
+           llmk_tuning_pin(w->ctx, op, choice.variant ? &choice : NULL);
 }
 
 /* Whether they do: where its self-test fails, the library goes on without it. */
