@@ -181,8 +181,8 @@ typedef struct llmk_linear_args {
     llmk_tensor residual;      /* [..., N], any of the three; absent: 0 */
     llmk_tensor y;             /* out: [..., N], any of the three. In place over residual allowed */
     uint32_t flags;            /* LLMK_LINEAR_* */
-    llmk_workspace *workspace; /* llmk_linear_workspace_size() bytes; may be NULL unless
-                                  LLMK_LINEAR_W8A8 is set */
+    llmk_workspace *workspace; /* llmk_linear_workspace_size() bytes, ignored where that is 0; may
+                                  be NULL unless LLMK_LINEAR_W8A8 is set, which takes fewer, too */
 } llmk_linear_args;
 
 /* Bytes of workspace: with LLMK_LINEAR_W8A8 the call needs M (K + 4), K rounded up to a multiple of
