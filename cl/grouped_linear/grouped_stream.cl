@@ -173,9 +173,9 @@ LINEAR_INLINE void find_place(local place_t *place, global const int *schedule, 
     find_place(&place, schedule, schedule_groups, first, last, rows, height, columns, k,           \
                most_ways, room)
 
-// ---- The kernels, for tiles of up to eight rows (and schedules of that height), or sixteen
+// ---- The kernels, for tiles of up to eight rows (and schedules of that height), or HIGH
 
-// Rows of x of this lane's column, eight and eight.
+// Rows of x of this lane's column, one of each eight.
 #define FIND_X_ROWS(most, kind, chunk)                                                                 \
     ulong x_row[MAX_PARTS];                                                                        \
     FRAGMENT_UNROLL                                                                                \

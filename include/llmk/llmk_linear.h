@@ -181,13 +181,14 @@ typedef struct llmk_linear_args {
     llmk_tensor residual;      /* [..., N], any of the three; absent: 0 */
     llmk_tensor y;             /* out: [..., N], any of the three. In place over residual allowed */
     uint32_t flags;            /* LLMK_LINEAR_* */
-    llmk_workspace *workspace; /* llmk_linear_workspace_size() bytes; may be NULL unless
-                                  LLMK_LINEAR_W8A8 is set */
+    llmk_workspace *workspace; /* llmk_linear_workspace_size() bytes, ignored where that is 0; may
+                                  be NULL unless LLMK_LINEAR_W8A8 is set, which takes fewer, too */
 } llmk_linear_args;
 
 /* Bytes of workspace: with LLMK_LINEAR_W8A8 the call needs M (K + 4), K rounded up to a multiple of
  * 64; else none. On some devices a few tens of MiB more (the same for all calls, which may take turns
- * with one) make it faster where the tiles of y do not fill the device evenly. */
+ * with one) make it faster where the tiles of y do not fill the device evenly; the last bits of y may
+ * then be others than without, but not of batch-invariant calls or with LLMK_LINEAR_W8A8. */
 LLMK_API llmk_status llmk_linear_workspace_size(llmk_context *ctx, const llmk_linear_args *args,
                                                 uint64_t *bytes);
 /* Errors: as llmk_rmsnorm, and LLMK_BUSY. */

@@ -9,6 +9,15 @@
 /* Numbered as in cl/linear/linear_common.clh. */
 typedef enum x_access { X_STRIDED = 0, X_UNIT = 1, X_ALIGNED = 2, X_ORDERED = 3 } x_access;
 
+static uint64_t workspace_bytes(const void *problem)
+{
+    const linear_problem *p = problem;
+    const uint64_t split = llmk_linear_split_bytes(p);
+    return !p->w8a8 ? split
+           : split  ? llmk_linear_split_first(p) + split
+                    : llmk_linear_w8a8_bytes(p->x.nrows, p->weights->k);
+}
+
 static llmk_status check(llmk_context *ctx, const void *args, bool dry, void *problem)
 {
     linear_problem *p = problem;
@@ -44,7 +53,8 @@ static llmk_status check(llmk_context *ctx, const void *args, bool dry, void *pr
     } else if (a.workspace) {
         llmk_check_workspace(&c, a.workspace, llmk_linear_split_bytes(p));
     }
-    p->workspace = a.workspace;
+    if (workspace_bytes(p) > 0)
+        p->workspace = a.workspace;
     return llmk_check_end(&c);
 }
 
@@ -77,15 +87,6 @@ static void key(const void *problem, char *text, size_t size)
 static llmk_workspace *workspace(const void *problem)
 {
     return ((const linear_problem *)problem)->workspace;
-}
-
-static uint64_t workspace_bytes(const void *problem)
-{
-    const linear_problem *p = problem;
-    const uint64_t split = llmk_linear_split_bytes(p);
-    return !p->w8a8 ? split
-           : split  ? llmk_linear_split_first(p) + split
-                    : llmk_linear_w8a8_bytes(p->x.nrows, p->weights->k);
 }
 
 /* ---- Launching ---- */

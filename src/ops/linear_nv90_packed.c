@@ -1,6 +1,7 @@
 /*
  * linear_nv90_packed.c - the linear layer on wgmma with weights of 4 and 8 bits:
- * cl/linear/linear_wgmma_packed.cl and linear_wgmma_narrow.cl. What it needs of the device is in linear_nv90.c.
+ * cl/linear/linear_wgmma_packed.cl and linear_wgmma_narrow.cl. What it needs of the device is in
+ * linear_nv90.c.
  */
 #include "ops/linear_nv90.h"
 #include "ops/linear_split.h"

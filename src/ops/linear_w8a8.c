@@ -401,8 +401,9 @@ llmk_status llmk_linear_w8a8_self_test(llmk_trial *t, const linear_problem *like
     const bool nv90 = t->variant->launch == llmk_linear_nv90_w8a8_launch;
     const size_t count = nv90 ? 7 : 3;
     llmk_workspace *workspace = NULL;
+    /* Parts of tiles begin on a multiple of 256. */
     LLMK_TRY(llmk_workspace_create(
-        t->ctx, llmk_linear_w8a8_bytes(rows[count - 1], 256) + llmk_linear_split_bytes(like),
+        t->ctx, llmk_linear_w8a8_bytes(rows[count - 1], 256) + 255 + llmk_linear_split_bytes(like),
         &workspace));
     llmk_status status = LLMK_OK;
     for (unsigned i = 0; status == LLMK_OK && i < count; i++) {

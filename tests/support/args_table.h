@@ -97,7 +97,7 @@ static const arg_table arg_tables[] = {
     {"linear", sizeof(A),
      {ARG(A, struct_size, ARG_STRUCT_SIZE), ARG(A, x, ARG_INPUT), ARG(A, weights, ARG_WEIGHTS),
       ARG(A, bias, ARG_INPUT), ARG(A, residual, ARG_INPUT), ARG(A, y, ARG_OUTPUT),
-      ARG(A, flags, ARG_FLAGS), ARG(A, workspace, ARG_WORKSPACE)},
+      ARG(A, flags, ARG_FLAGS), ARG(A, workspace, ARG_OPTIONAL_WORKSPACE)},
      {"m=3 n=12 k=32 w=q4_0 bias=f32 residual=f16", "m=2 n=8 k=24 xgap=8 ygap=4",
       "m=4 batch=2 n=8 k=16 w=w8 residual=f16 inplace", "m=0 n=8 k=16",
       "m=3 n=8 k=24 w=w8a8 bias=f32"}},
