@@ -41,7 +41,7 @@ LINEAR_INLINE void copy_tiles(const linear_t a, stages_t s, const share_t share,
 {
     const uint lane = (uint)get_local_id(0) % 32;
     for (piece_t p = piece_first(share); piece_is_there(share, p); p = piece_next(share, p)) {
-        const place_t tile = place_of_tile(a, p.tile, t, width);
+        const place_t tile = place_of_tile_anew(a, p.tile, t, width);
         const uint block = min(tile.column / 16 + lane, (a.n - 1) / 16);
         global const uchar *w = a.data + block * a.pitch + p.begin * (ulong)BLOCK;
         for (uint k = p.begin * STAGE_K; k < p.end * STAGE_K; k += STAGE_K) {

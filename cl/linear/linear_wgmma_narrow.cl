@@ -320,7 +320,7 @@ LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, local float *pat
         UNROLL
         for (uint i = 0; i < t; i += PATCH)
             if (done.row + i < a.m)
-                finish_patch(a, total + i / 2, done.row + i, done.column + warp * 16,
+                finish_patch(a, total + i / 2, done.row + i, (done.column / 16 + warp) * 16,
                              patches + warp * PATCH_SIZE, lane);
     }
 }

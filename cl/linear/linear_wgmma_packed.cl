@@ -48,7 +48,7 @@ static inline uint tiles_of(const linear_t a, const uint h)
 }
 static inline place_t place_of(const linear_t a, uint index, const uint h)
 {
-    return place_of_tile(a, index, TILE_M(h), TILE_N(h));
+    return place_of_tile_anew(a, index, TILE_M(h), TILE_N(h));
 }
 LINEAR_INLINE stages_t next_stage(stages_t s, const uint h) { return stage_after(s, STAGES(h)); }
 
