@@ -176,11 +176,19 @@ size_t case_variants(const case_op *op, llmk_variant_info *infos, size_t capacit
     return count < capacity ? count : capacity;
 }
 
-/* LLMK_TEST_EMULATION=off: for compilers that the emulated matrix units are too much for. */
-static bool is_left_out(const char *variant)
+/* All variants, those that emulate a unit, those that do not, or one by its name.
+ * LLMK_TEST_EMULATION=off: for compilers that the emulated matrix units are too much for. */
+static bool is_wanted(const char *wanted, const char *variant)
 {
     const char *emulation = getenv("LLMK_TEST_EMULATION");
-    return emulation && strcmp(emulation, "off") == 0 && is_emulated(variant);
+    const bool off = emulation && strcmp(emulation, "off") == 0, emulated = is_emulated(variant);
+    if (!wanted)
+        return !(emulated && off);
+    if (strcmp(wanted, CASE_EMULATED) == 0)
+        return emulated && !off;
+    if (strcmp(wanted, CASE_NOT_EMULATED) == 0)
+        return !emulated;
+    return strcmp(wanted, variant) == 0;
 }
 
 size_t case_sweep(const case_op *op, const char *variant, case_tier tier, FILE *out, size_t *run)
@@ -194,7 +202,7 @@ size_t case_sweep(const case_op *op, const char *variant, case_tier tier, FILE *
         return 1;
     }
     for (size_t i = 0; i < count; i++) {
-        if (variant ? strcmp(variant, infos[i].name) != 0 : is_left_out(infos[i].name))
+        if (!is_wanted(variant, infos[i].name))
             continue;
         sweep s = {.op = op, .variant = infos[i].name, .out = out};
         run_variant(&s, tier);
@@ -202,7 +210,8 @@ size_t case_sweep(const case_op *op, const char *variant, case_tier tier, FILE *
         *run += s.run;
         swept++;
     }
-    if (!swept)
+    const bool one = variant && strcmp(variant, CASE_EMULATED) != 0;
+    if (!swept && one)
         fprintf(out, "%s has no variant \"%s\"\n", op->name, variant);
-    return swept ? failed : 1;
+    return swept || !one ? failed : 1;
 }

@@ -6,9 +6,13 @@
 
 #include "cases/case.h"
 
+/* Instead of a variant: those that emulate a device's units, and those that do not. */
+#define CASE_EMULATED     "emulated"
+#define CASE_NOT_EMULATED "not-emulated"
+
 /* Prints one summary line a variant to `out`, and for every failure what was wrong and the command
  * that shows it again. Returns the number of failures. `tier` is the largest that is run;
- * `variant`, unless NULL, the only one. `*run` gets the number of cases that ran. */
+ * `variant`, unless NULL, the only one, or one of the two above. `*run` gets the number of cases that ran. */
 size_t case_sweep(const case_op *op, const char *variant, case_tier tier, FILE *out, size_t *run);
 
 /* The operator's variants on the default device, as llmk_explain gives them; returns how many. */
