@@ -116,7 +116,7 @@ static llmk_status launch_all(llmk_launch *launch, const grouped_problem *p, con
 #define LAUNCH(id)                                                                                 \
     static llmk_status id##_launch(llmk_launch *launch, const grouped_problem *p)                  \
     {                                                                                              \
-        return launch_all(launch, p, &id);                                                         \
+        return launch_all(launch, p, &(id));                                                       \
     }
 LAUNCH(nv)
 LAUNCH(amd)

@@ -104,8 +104,8 @@ static const wide_tile *wide_tile_of(const llmk_launch *launch, const linear_pro
 
 #define PLACES  2u /* of a compute unit, for work-groups that share tiles */
 #define LEAST_K 512u
-#define MOST_TURNS                                                                                 \
-    4u /* of tiles for all places, from which a last turn that is not full is little */
+/* Of tiles for all places, from which a last turn that is not full is little. */
+#define MOST_TURNS (uint64_t)4
 
 /* How tiles of a segment are shared out (linear_split.h): the work-groups, and what each has. */
 static void share_out(const llmk_launch *launch, const linear_problem *p, const wide_tile *tile,

@@ -11,7 +11,7 @@
 #include "ops/linear.h"
 
 /* Sums of a tile, and warps that multiply one, at most. */
-#define LLMK_SPLIT_SUMS  (128u * 256u)
+#define LLMK_SPLIT_SUMS  ((size_t)128 * 256)
 #define LLMK_SPLIT_WARPS 16u
 
 /* Bytes of workspace that serve any such call on the device, or this one; 0 where there is no use for

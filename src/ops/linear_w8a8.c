@@ -294,7 +294,8 @@ static wgmma_plan plan_shared(const wgmma_tile *t, const linear_problem *p,
     const uint64_t time = stage_time(t, t->columns, rows);
     wgmma_plan plan = {t, t->columns, units, (uint32_t)whole, (uint32_t)per, UINT64_MAX};
     if (tiles % units != 0 && llmk_linear_may_split(p, tiles - whole, stages, units))
-        plan.time = whole / units * (stages * time + t->end) + per * time + 2 * t->end + t->meet;
+        plan.time =
+            whole / units * (stages * time + t->end) + per * time + (uint64_t)2 * t->end + t->meet;
     return plan;
 }
 

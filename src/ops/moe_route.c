@@ -227,7 +227,7 @@ llmk_status llmk_moe_launch_select_ref(llmk_launch *launch, const moe_route_prob
 /* Of the kernel that has one token, and what of the gate one work-group reads in less time than a
  * kernel more takes. */
 #define ONE_ITEMS    512u
-#define ONE_BYTES    (8u * (ONE_ITEMS + 32u) * 4u)
+#define ONE_BYTES    ((size_t)8 * (ONE_ITEMS + 32) * 4)
 #define ONE_ELEMENTS (1u << 16)
 
 llmk_status llmk_moe_launch_logits(llmk_launch *launch, const llmk_view *x, const llmk_view *gate,
