@@ -101,7 +101,8 @@ def estimate(mca, stem, path):
 
 def main(folder):
     mca = shutil.which("llvm-mca-19") or shutil.which("llvm-mca")
-    found = [image for image in images(folder, ".gfx942.hsaco") if "FRAGMENT_MFMA" in image[0]]
+    found = [image for image in images(folder, ".gfx942.hsaco") if "FRAGMENT_MFMA" in image[0]
+             and image[0].startswith("linear/")]  # experts: their loop is not one block
     if not mca or not found:
         print("no llvm-mca" if found else "no images of MFMA")
         sys.exit(77)
