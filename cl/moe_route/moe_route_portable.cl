@@ -180,15 +180,6 @@ kernel void moe_select_dispatch(SELECT_PARAMETERS, DISPATCH_PARAMETERS, local in
 #define TEAM      32 // items that add up an expert's sums
 #define TOGETHER  8  // experts whose rows are asked for at once
 
-static inline float8 fetch8_any(global const void *p, uint type, ulong i, uint n, uint wide)
-{
-    if (type == DT_F32)
-        return f32_fetch8((global const float *)p, i, n, wide);
-    if (type == DT_F16)
-        return f16_fetch8((global const ushort *)p, i, n, wide);
-    return bf16_fetch8((global const ushort *)p, i, n, wide);
-}
-
 static inline float dot_of(float8 a, float8 b)
 {
     const float4 q = a.lo * b.lo + a.hi * b.hi;

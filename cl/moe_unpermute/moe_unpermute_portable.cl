@@ -4,14 +4,6 @@
 #include "common/chunk.clh"
 #include "common/rows.clh"
 
-static inline float8 fetch8_any(global const void *p, uint type, ulong i, uint n, uint wide)
-{
-    if (type == DT_F32)
-        return f32_fetch8((global const float *)p, i, n, wide);
-    if (type == DT_F16)
-        return f16_fetch8((global const ushort *)p, i, n, wide);
-    return bf16_fetch8((global const ushort *)p, i, n, wide);
-}
 static inline void put8_any(global void *p, uint type, ulong i, uint n, uint wide, float8 v)
 {
     if (type == DT_F32)

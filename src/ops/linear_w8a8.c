@@ -114,15 +114,20 @@ static uint64_t tiles_of(const linear_problem *p, const config *c)
     return (p->x.nrows + 127) / 128 * ((p->weights->n + c->columns - 1) / c->columns);
 }
 
-static bool fits(const llmk_context *ctx, const linear_problem *p, const config *c, uint32_t bytes,
-                 llmk_reason *why)
+static bool reads(const linear_problem *p, llmk_reason *why)
 {
     if (!p->w8a8)
         return llmk_no(why, "for LLMK_LINEAR_W8A8 only");
     if (p->weights->layout != LLMK_LAYOUT_S8_NV)
         return llmk_no(why, "does not read the layout %s", llmk_layout_name(p->weights->layout));
-    if (p->weights->k == 0)
-        return llmk_no(why, "k is 0");
+    return p->weights->k > 0 || llmk_no(why, "k is 0");
+}
+
+static bool fits(const llmk_context *ctx, const linear_problem *p, const config *c, uint32_t bytes,
+                 llmk_reason *why)
+{
+    if (!reads(p, why))
+        return false;
     if (ctx->caps.max_work_group < c->items || ctx->caps.local_bytes < bytes)
         return llmk_no(why, "needs work-groups of %u and %u bytes of local memory", c->items,
                        bytes);
@@ -240,12 +245,8 @@ typedef struct wgmma_plan {
 bool llmk_linear_nv90_w8a8_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
 {
     const linear_problem *p = problem;
-    if (!p->w8a8)
-        return llmk_no(why, "for LLMK_LINEAR_W8A8 only");
-    if (p->weights->layout != LLMK_LAYOUT_S8_NV)
-        return llmk_no(why, "does not read the layout %s", llmk_layout_name(p->weights->layout));
-    if (p->weights->k == 0)
-        return llmk_no(why, "k is 0");
+    if (!reads(p, why))
+        return false;
     if (p->x.nrows > INT32_MAX || (p->x.nrows / 32 + 1) * (p->weights->n / 128 + 1) > MAX_TILES)
         return llmk_no(why, "too many rows");
     return llmk_linear_has_wgmma(ctx, why);
