@@ -85,11 +85,16 @@ typedef struct {
     global const uchar *codes, *scales, *zeros; // of the next block
 } ring_t;
 
-LINEAR_INLINE void feed_x(const linear_t a, ring_t *r, const ulong m0, uint piece, uint i)
+// Rows of x, item i of them; and the i-th block is asked for, so that memory is not idle until it can
+// come into the ring.
+LINEAR_INLINE void feed_x(const linear_t a, ring_t *r, const ulong m0, uint first, uint count, uint piece,
+                          uint i)
 {
     const uint to = r->slots + r->next % SLOTS * SLOT, full = r->full + r->next % SLOTS * 8;
     r->next++;
     if (get_local_id(0) % 32 == 0) {
+        if (i < count)
+            nv90_prefetch(a.data + (first + i) * a.pitch + piece * CODE_BYTES, CODE_BYTES);
         nv90_barrier_expect(full, X_ROWS * X_BYTES);
         _Pragma("unroll 1")
         for (uint row = 0; row < X_ROWS; row++)
@@ -238,11 +243,8 @@ LINEAR_INLINE void stream(linear_t a, uint memory, uint barriers, local float *p
     nv90_warp_sync();
     if (piece_of(t, 0) < pieces) {
         _Pragma("unroll 1")
-        for (uint i = 0; i < X_ITEMS; i++) {
-            feed_x(a, &r, m0, piece_of(t, 0), i);
-            if (lane == 0 && i < count) // so that memory is not idle until x is there
-                nv90_prefetch(a.data + (first + i) * a.pitch + piece_of(t, 0) * CODE_BYTES, CODE_BYTES);
-        }
+        for (uint i = 0; i < X_ITEMS; i++)
+            feed_x(a, &r, m0, first, count, piece_of(t, 0), i);
     }
     barrier(CLK_LOCAL_MEM_FENCE);
 
@@ -281,11 +283,11 @@ LINEAR_INLINE void stream(linear_t a, uint memory, uint barriers, local float *p
                 if (i < count)
                     feed_block(a, &r, zeros);
                 else if (after < pieces)
-                    feed_x(a, &r, m0, after, i - count);
+                    feed_x(a, &r, m0, first, count, after, i - count);
         } else if (after < pieces) {
             _Pragma("unroll 1")
             for (uint i = 0; i < X_ITEMS; i++)
-                feed_x(a, &r, m0, after, i);
+                feed_x(a, &r, m0, first, count, after, i);
         }
         _Pragma("unroll 1")
         for (uint b = 0; b < count + LATER; b++) {
@@ -297,7 +299,7 @@ LINEAR_INLINE void stream(linear_t a, uint memory, uint barriers, local float *p
                 if (b + SLOTS < count)
                     feed_block(a, &r, zeros);
                 else if (after < pieces)
-                    feed_x(a, &r, m0, after, b + SLOTS - count);
+                    feed_x(a, &r, m0, first, count, after, b + SLOTS - count);
                 item++;
             }
             if (b < count)
