@@ -76,7 +76,7 @@ LINEAR_INLINE float2 scales_of(const linear_t a, groups_t g, uint2 raw)
 
 LINEAR_INLINE halves_zeros unit_zeros(uint raw)
 {
-    return W_IS_U4 ? u4_unit_zeros(raw & 15, raw >> 4) : zeros_of(raw);
+    return W_IS_U4 ? u4_unit_zeros(raw) : zeros_of(raw);
 }
 
 // ---- The product

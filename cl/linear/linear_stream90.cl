@@ -18,95 +18,109 @@
 
 #define UNROLL _Pragma("unroll")
 
-#define WARPS     14 // that multiply; those of the same columns take turns at steps along K
-#define ITEMS     ((WARPS + 1) * 32)
-#define TILES     2 // blocks of 16 rows of W, of a warp
-#define PARTS     2 // of eight rows of x
-#define STEP_K    128
-#ifndef SETS
-#define SETS      3 // of codes in registers: of this step and the next ones
-#endif
+// A work-group has 224 columns, in pairs of blocks of 16; x goes through local memory in stages of 16
+// steps along K. Of each stage all warps have seven steps of a pair: 14 warps stay with one, whose even
+// or odd steps they take, but for the last two, which two helpers take for all pairs. These keep their
+// sums in local memory.
+#define WARPS      16
+#define ITEMS      (WARPS * 32)
+#define PAIRS      7
+#define HELPERS    14 // the first
+#define COLUMNS    (PAIRS * 32)
+#define STEP_K     128
+#define STEP_BYTES (2 * NV_TILE_BYTES)
+#define SETS       3 // of codes in registers: of this step and the next ones
 
-// x in local memory: stages of a few steps. The pitch spreads rows over the banks.
-#define STEPS   4
-#ifndef STAGES
-#define STAGES  6
-#endif
-#define X_PITCH (STEPS * STEP_K * 2 + 64)
-#define X_ROWS  (PARTS * 8)
-#define X_STAGE (X_ROWS * X_PITCH)
-#define SUM_PITCH (TILES * 16 + 4)
+#define PARTS    2 // of eight rows of x
+#define X_ROWS   (PARTS * 8)
+#define STAGES   3
+#define STEPS    16 // in a stage, QUARTER at one time
+#define QUARTER  4
+#define X_PITCH  (STEPS * STEP_K * 2 + 64) // spreads rows over the banks
+#define X_STAGE  (X_ROWS * X_PITCH)
+#define SUM_PITCH 36
 
-// The stages of x: work-groups begin with different ones, so that not all read the same of x.
+// ---- x. Rows beyond M are the last one again.
+
 typedef struct {
-    uint at, full, free; // addresses: of the first place, its barriers
-    uint count, first;
+    uint at, full, free; // addresses: of the first place, its barriers (of each quarter; of all)
 } stages_t;
 
-LINEAR_INLINE uint stage_at(stages_t s, uint i)
+LINEAR_INLINE void bring_stage(const linear_t a, stages_t s, uint stage, const ulong m0)
 {
-    const uint stage = i + s.first;
-    return stage - (stage >= s.count ? s.count : 0);
-}
-
-// By a warp. Rows beyond M are the last one again.
-LINEAR_INLINE void bring_x(const linear_t a, stages_t s, const ulong m0)
-{
-    const uint lane = (uint)get_local_id(0) % 32;
-    global const ushort *x =
-        (global const ushort *)a.x + a.x_rows.offset + min(m0 + lane, a.m - 1) * a.x_rows.s0;
-    for (uint i = 0; i < s.count; i++) {
-        const uint place = i % STAGES, full = s.full + place * 8, k = stage_at(s, i) * (STEPS * STEP_K);
-        const uint bytes = min(a.k - k, (uint)(STEPS * STEP_K)) * 2;
-        nv90_barrier_wait(s.free + place * 8, (i / STAGES & 1) ^ 1);
+    const uint lane = (uint)get_local_id(0) % 32, place = stage % STAGES;
+    if (stage >= STAGES)
+        nv90_barrier_wait(s.free + place * 8, stage / STAGES - 1 & 1);
+    for (uint i = 0; i < STEPS / QUARTER; i++) {
+        const uint k = stage * (STEPS * STEP_K) + i * (QUARTER * STEP_K);
+        if (k >= a.k)
+            return;
+        const uint bytes = min(a.k - k, (uint)(QUARTER * STEP_K)) * 2;
+        const uint full = s.full + (place * (STEPS / QUARTER) + i) * 8;
         if (lane == 0)
             nv90_barrier_expect(full, X_ROWS * bytes);
         nv90_warp_sync();
         if (lane < X_ROWS)
-            nv90_bulk(s.at + place * X_STAGE + lane * X_PITCH, x + k, bytes, full);
+            nv90_bulk(s.at + place * X_STAGE + lane * X_PITCH + i * (QUARTER * STEP_K * 2),
+                      (global const ushort *)a.x + a.x_rows.offset +
+                          min(m0 + lane, a.m - 1) * a.x_rows.s0 + k,
+                      bytes, full);
     }
+}
+
+// ---- W
+
+// The steps of a warp.
+typedef struct {
+    uint stage, i;
+} walk_t;
+
+LINEAR_INLINE uint step_of(walk_t w, uint warp)
+{
+    return w.stage * STEPS + (warp >= HELPERS ? warp : 2 * w.i + warp / PAIRS);
+}
+LINEAR_INLINE uint pair_of(walk_t w, uint warp) { return warp >= HELPERS ? w.i : warp % PAIRS; }
+LINEAR_INLINE walk_t after(walk_t w)
+{
+    const bool last = w.i + 1 == PAIRS;
+    return (walk_t){w.stage + last, last ? 0 : w.i + 1};
 }
 
 // What a step takes from memory.
 typedef struct {
-    uint4 codes[TILES][2];
-    uint scale[TILES], zero[TILES];
+    uint4 codes[2][2];
+    uint scale[2], zero[2];
 } step_t;
 
-// Where a lane finds that, of step 0; and the steps that it loads, one after the other.
-typedef struct {
-    ulong codes[TILES];
-    uint entry[TILES]; // in the tables of scales and zeros
-    uint ratio;        // group of a step: mul_hi(2 step + 1, ratio)
-    uint steps, all;   // of K, of all stages
-    uint next, deep;
-} place_t;
-
-LINEAR_INLINE void load_step(const linear_t a, step_t *v, place_t *t, const bool zeros)
+// ratio: the group of a step is mul_hi(2 step + 1, ratio).
+LINEAR_INLINE void load_step(const linear_t a, step_t *v, walk_t w, uint warp, uint ratio, const bool zeros)
 {
-    const uint step = min(t->next, t->steps - 1), group = mul_hi(2 * step + 1, t->ratio) * 8;
+    const uint lane = (uint)get_local_id(0) % 32;
+    const uint step = min(step_of(w, warp), a.k / STEP_K - 1), group = mul_hi(2 * step + 1, ratio);
+    const uint block = (uint)get_group_id(0) * (2 * PAIRS) + pair_of(w, warp) * 2, last = (a.n - 1) / 16;
     UNROLL
-    for (uint n = 0; n < TILES; n++) {
-        global const uint4 *codes = (global const uint4 *)(t->codes[n] + step * (2 * NV_TILE_BYTES));
+    for (uint n = 0; n < 2; n++) {
+        const uint b = min(block + n, last);
+        global const uchar *from = a.data + b * a.pitch + step * STEP_BYTES;
+        global const uint4 *codes = (global const uint4 *)(from + lane * 16);
+        const uint entry = (b * a.groups + group) * 8 + lane / 4;
         v->codes[n][0] = load_codes(codes);
         v->codes[n][1] = load_codes(codes + NV_TILE_BYTES / 16);
-        v->scale[n] = ((global const uint *)a.scales)[t->entry[n] + group];
+        v->scale[n] = ((global const uint *)a.scales)[entry];
         if (zeros)
-            v->zero[n] = a.zeros[t->entry[n] + group];
+            v->zero[n] = a.zeros[entry];
     }
-    t->next += t->deep;
-    t->next -= t->next >= t->all ? t->all : 0;
 }
 
 // x: the address of this lane's, of the step.
-LINEAR_INLINE void multiply(const linear_t a, fragment_unit unit, const step_t *v, uint x, halves_zeros one_zero,
-                            const bool zeros, float total[TILES][PARTS][4])
+LINEAR_INLINE void multiply(const linear_t a, fragment_unit unit, const step_t *v, uint x,
+                            halves_zeros one_zero, const bool zeros, float total[2][PARTS][4])
 {
-    float sum[TILES][PARTS][4];
-    halves_zeros z[TILES];
+    float sum[2][PARTS][4];
+    halves_zeros z[2];
     UNROLL
-    for (uint n = 0; n < TILES; n++) {
-        z[n] = zeros ? u4_unit_zeros(v->zero[n] & 15, v->zero[n] >> 4) : one_zero;
+    for (uint n = 0; n < 2; n++) {
+        z[n] = zeros ? u4_unit_zeros(v->zero[n]) : one_zero;
         UNROLL
         for (uint e = 0; e < 4 * PARTS; e++)
             sum[n][e / 4][e % 4] = 0.0f;
@@ -125,7 +139,7 @@ LINEAR_INLINE void multiply(const linear_t a, fragment_unit unit, const step_t *
         UNROLL
         for (uint j = 0; j < 2; j++) {
             UNROLL
-            for (uint n = 0; n < TILES; n++) {
+            for (uint n = 0; n < 2; n++) {
                 const uint4 c = v->codes[n][h / 2];
                 uint w[4];
                 u4_unit_operands(h % 2 ? (j ? c.w : c.z) : j ? c.y : c.x, z[n], w);
@@ -136,7 +150,7 @@ LINEAR_INLINE void multiply(const linear_t a, fragment_unit unit, const step_t *
         }
     }
     UNROLL
-    for (uint n = 0; n < TILES; n++) {
+    for (uint n = 0; n < 2; n++) {
         const float2 scale = group_scales(a, (raw_group){(uint2)(v->scale[n], 0u), 0});
         UNROLL
         for (uint e = 0; e < 4 * PARTS; e++)
@@ -144,99 +158,137 @@ LINEAR_INLINE void multiply(const linear_t a, fragment_unit unit, const step_t *
     }
 }
 
-LINEAR_INLINE void add_steps(const linear_t a, fragment_unit unit, stages_t s, uint block, uint deep,
-                             uint depth, const bool zeros, float total[TILES][PARTS][4])
+// A helper's sums of a pair, at `at`.
+LINEAR_INLINE void keep(uint at, float total[2][PARTS][4])
 {
-    const uint last = (a.n - 1) / 16, count = s.count * (STEPS / deep);
-    const halves_zeros one_zero = u4_unit_zeros((uint)a.zero, (uint)a.zero);
-    const uint lane_x = unit.lane / 4 * X_PITCH + unit.lane % 4 * 16;
-    const uint shift = a.group_shift - 7, spans = a.group_size / STEP_K;
-    place_t t = {.steps = a.k / STEP_K, .all = s.count * STEPS, .next = s.first * STEPS + depth, .deep = deep};
-    if (a.groups > 1)
-        t.ratio = a.group_shift < 32 ? 0x80000000u >> shift : (0x80000000u + spans - 1) / spans;
-    else
-        t.ratio = 0;
-    step_t v[SETS];
     UNROLL
-    for (uint n = 0; n < TILES; n++) {
-        const uint b = min(block + n, last);
-        t.codes[n] = (ulong)a.data + b * a.pitch + unit.lane * 16;
-        t.entry[n] = b * a.groups * 8 + unit.lane / 4;
-    }
-    uint step = t.next, place = 0, phase = 0, depth_in = depth;
-    UNROLL
-    for (uint j = 0; j < SETS - 1; j++)
-        load_step(a, &v[j], &t, zeros);
-    _Pragma("unroll 1")
-    for (uint i = 0;;) {
-        UNROLL
-        for (uint j = 0; j < SETS; j++) {
-            load_step(a, &v[(j + SETS - 1) % SETS], &t, zeros); // at the end some that nobody uses
-            nv90_barrier_wait(s.full + place * 8, phase);
-            if (step < t.steps)
-                multiply(a, unit, &v[j], s.at + place * X_STAGE + lane_x + depth_in * (STEP_K * 2), one_zero,
-                         zeros, total);
-            depth_in += deep;
-            if (depth_in >= STEPS) { // the stage's last
-                depth_in = depth;
-                nv90_warp_sync();
-                if (unit.lane == 0)
-                    nv90_barrier_arrive(s.free + place * 8);
-                const bool wraps = ++place == STAGES;
-                place = wraps ? 0 : place;
-                phase ^= wraps;
-            }
-            step += deep;
-            step -= step >= t.all ? t.all : 0;
-            if (++i == count)
-                return;
-        }
+    for (uint i = 0; i < 2 * PARTS; i++) {
+        const float *t = total[i / PARTS][i % PARTS];
+        nv90_put(at + i * 512, (uint4)(as_uint(t[0]), as_uint(t[1]), as_uint(t[2]), as_uint(t[3])));
     }
 }
+LINEAR_INLINE void take(uint at, float total[2][PARTS][4])
+{
+    UNROLL
+    for (uint i = 0; i < 2 * PARTS; i++) {
+        float *t = total[i / PARTS][i % PARTS];
+        const float4 v = as_float4(nv90_get(at + i * 512));
+        t[0] = v.x;
+        t[1] = v.y;
+        t[2] = v.z;
+        t[3] = v.w;
+    }
+}
+#define KEPT_BYTES (2 * PARTS * 512)
 
-// columns: warps beside each other; deep: that share K, 2 or 4.
-LINEAR_INLINE void stream(linear_t a, uint memory, uint barriers, local float *sums, const ulong m0,
-                          const uint columns, const uint deep, const bool zeros)
+LINEAR_INLINE void put_sums(local float *sums, fragment_unit unit, float total[2][PARTS][4])
+{
+    UNROLL
+    for (uint i = 0; i < 2 * PARTS * 4; i++)
+        sums[(i / 4 % PARTS * 8 + mma_column(unit, i % 4)) * SUM_PITCH + i / (4 * PARTS) * 16 +
+             mma_row(unit, i % 4)] = total[i / (4 * PARTS)][i / 4 % PARTS][i % 4];
+}
+
+// Of parts WARPS + 7 h + p: those of helper h for pair p.
+#define PART_SUMS (X_ROWS * SUM_PITCH)
+
+LINEAR_INLINE void stream(linear_t a, uint memory, uint kept, uint barriers, local float *sums,
+                          const ulong m0, const bool zeros)
 {
     a.scale_kind = a.scale_kind == SCALE_BF16 ? SCALE_BF16 : SCALE_F16; // spares asking for others
     const uint lane = (uint)get_local_id(0) % 32;
     const uint warp = nv90_uniform((uint)get_local_id(0) / 32);
-    const uint width = columns * TILES * 16, first = (uint)get_group_id(0) * width;
-    const uint stages = (a.k + STEPS * STEP_K - 1) / (STEPS * STEP_K);
-    const stages_t s = {memory, barriers, barriers + STAGES * 8, stages, (uint)get_group_id(0) % stages};
-    if (warp == WARPS && lane == 0) {
+    const fragment_unit unit = {lane, warp};
+    const bool helps = warp >= HELPERS;
+    const uint steps = a.k / STEP_K, stages = (steps + STEPS - 1) / STEPS;
+    const uint spans = a.group_size / STEP_K;
+    const uint ratio = a.groups == 1         ? 0
+                       : a.group_shift < 32 ? 0x80000000u >> (a.group_shift - 7)
+                                            : (0x80000000u + spans - 1) / spans;
+    const stages_t s = {memory, barriers, barriers + STAGES * (STEPS / QUARTER) * 8};
+    step_t v[SETS];
+    walk_t next = {0, 0}, now = {0, 0};
+    UNROLL
+    for (uint j = 0; j < SETS - 1; j++) {
+        load_step(a, &v[j], next, warp, ratio, zeros);
+        next = after(next);
+    }
+    float total[2][PARTS][4];
+    UNROLL
+    for (uint i = 0; i < 2 * PARTS * 4; i++)
+        total[i / (4 * PARTS)][i / 4 % PARTS][i % 4] = 0.0f;
+    const uint mine = kept + (warp - HELPERS) * (PAIRS * KEPT_BYTES) + lane * 16;
+    if (helps) {
+        for (uint p = 0; p < PAIRS; p++)
+            keep(mine + p * KEPT_BYTES, total);
+        if (warp == HELPERS && lane == 0) {
+            for (uint i = 0; i < STAGES * (STEPS / QUARTER); i++)
+                nv90_barrier_init(s.full + i * 8, 1);
+            for (uint i = 0; i < STAGES; i++)
+                nv90_barrier_init(s.free + i * 8, WARPS);
+        }
+        nv90_warp_sync();
+        if (warp == HELPERS)
+            for (uint i = 0; i < STAGES && i < stages; i++)
+                bring_stage(a, s, i, m0);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+
+    const halves_zeros one_zero = u4_unit_zeros((uint)a.zero * 0x11u);
+    const uint lane_x = s.at + lane / 4 * X_PITCH + lane % 4 * 16;
+    uint place = 0, phase = 0;
+    _Pragma("unroll 1")
+    while (now.stage < stages) {
         UNROLL
-        for (uint i = 0; i < STAGES; i++) {
-            nv90_barrier_init(s.full + i * 8, 1);
-            nv90_barrier_init(s.free + i * 8, columns * deep);
+        for (uint j = 0; j < SETS; j++) {
+            load_step(a, &v[(j + SETS - 1) % SETS], next, warp, ratio, zeros); // perhaps one too many
+            next = after(next);
+            const uint step = step_of(now, warp), in = step % STEPS;
+            if (step < steps) {
+                nv90_barrier_wait(s.full + (place * (STEPS / QUARTER) + in / QUARTER) * 8, phase);
+                if (helps)
+                    take(mine + now.i * KEPT_BYTES, total);
+                multiply(a, unit, &v[j], lane_x + place * X_STAGE + in * (STEP_K * 2), one_zero, zeros,
+                         total);
+                if (helps)
+                    keep(mine + now.i * KEPT_BYTES, total);
+            }
+            now = after(now);
+            if (now.i == 0) {
+                nv90_warp_sync();
+                if (lane == 0)
+                    nv90_barrier_arrive(s.free + place * 8);
+                // What comes after the next stages, where all have left the one before.
+                const uint more = now.stage - 2 + STAGES;
+                if (warp == HELPERS && now.stage > 1 && more < stages)
+                    bring_stage(a, s, more, m0);
+                const bool wraps = ++place == STAGES;
+                place = wraps ? 0 : place;
+                phase ^= wraps;
+                if (now.stage == stages)
+                    break;
+            }
         }
     }
+
     barrier(CLK_LOCAL_MEM_FENCE);
-    float total[TILES][PARTS][4];
-    UNROLL
-    for (uint i = 0; i < TILES * PARTS * 4; i++)
-        total[i / 8][i / 4 % 2][i % 4] = 0.0f;
-    const fragment_unit unit = {lane, warp};
-    if (warp == WARPS)
-        bring_x(a, s, m0);
-    else if (warp < columns * deep)
-        add_steps(a, unit, s, first / 16 + warp % columns * TILES, deep, warp / columns, zeros, total);
+    if (helps)
+        for (uint p = 0; p < PAIRS; p++) {
+            take(mine + p * KEPT_BYTES, total);
+            put_sums(sums + (HELPERS + (warp - HELPERS) * PAIRS + p) * PART_SUMS, unit, total);
+        }
+    else
+        put_sums(sums + warp * PART_SUMS, unit, total);
     barrier(CLK_LOCAL_MEM_FENCE);
-    if (warp < columns * deep) {
-        local float *to = sums + warp * (X_ROWS * SUM_PITCH);
-        UNROLL
-        for (uint i = 0; i < TILES * PARTS * 4; i++)
-            to[(i / 4 % 2 * 8 + mma_column(unit, i % 4)) * SUM_PITCH + i / 8 * 16 + mma_row(unit, i % 4)] =
-                total[i / 8][i / 4 % 2][i % 4];
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
-    for (uint o = (uint)get_local_id(0); o < X_ROWS * width; o += ITEMS) {
-        const uint c = o % width, r = o / width;
+    const uint first = (uint)get_group_id(0) * COLUMNS;
+    for (uint o = (uint)get_local_id(0); o < X_ROWS * COLUMNS; o += ITEMS) {
+        const uint c = o % COLUMNS, r = o / COLUMNS;
         if (first + c < a.n && m0 + r < a.m) {
-            local const float *from = sums + c / (TILES * 16) * (X_ROWS * SUM_PITCH) + r * SUM_PITCH + c % (TILES * 16);
+            local const float *from = sums + c / 32 * PART_SUMS + r * SUM_PITCH + c % 32;
             float sum = 0.0f;
-            for (uint d = 0; d < deep; d++)
-                sum += from[d * columns * (X_ROWS * SUM_PITCH)];
+            UNROLL
+            for (uint i = 0; i < 4; i++)
+                sum += from[i * PAIRS * PART_SUMS];
             finish(a, m0 + r, first + c, sum * (1 / CODE_UNIT));
         }
     }
@@ -244,13 +296,14 @@ LINEAR_INLINE void stream(linear_t a, uint memory, uint barriers, local float *s
 
 #define STREAM(name, zeros)                                                                        \
     kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) RESIDENT(1) void name(               \
-        LINEAR_PARAMETERS, const uint columns)                                                     \
+        LINEAR_PARAMETERS)                                                                         \
     {                                                                                              \
         local uchar memory[STAGES * X_STAGE] __attribute__((aligned(128)));                        \
-        local ulong barriers[2 * STAGES];                                                          \
+        local uchar kept[2 * PAIRS * KEPT_BYTES] __attribute__((aligned(128)));                    \
+        local ulong barriers[STAGES * (STEPS / QUARTER + 1)];                                      \
         const linear_t a = LINEAR_ARGUMENTS;                                                       \
-        stream(a, (uint)(size_t)memory, (uint)(size_t)barriers, (local float *)memory, m_first,    \
-               columns, columns > 3 ? 2 : 4, zeros);                                               \
+        stream(a, (uint)(size_t)memory, (uint)(size_t)kept, (uint)(size_t)barriers,                \
+               (local float *)memory, m_first, zeros);                                             \
     }
 
 STREAM(linear_stream90_16, false)

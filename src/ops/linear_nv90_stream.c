@@ -1,50 +1,33 @@
 /*
  * linear_nv90_stream.c - the linear layer for 9 to 16 rows of x, weights of 4 bits and so many
- * columns that they fill the device: cl/linear/linear_stream90.cl, for NVIDIA GPUs of compute
- * capability 9.0. docs/notes/performance.md has the estimate.
+ * columns that tiles fill the device: cl/linear/linear_stream90.cl, for NVIDIA GPUs of compute
+ * capability 9.0. docs/notes/performance.md has what was measured.
  */
 #include "ops/linear_nv90.h"
 
-#define ITEMS    480u
+#define ITEMS    512u
 #define STEP_K   128u
-#define COLUMNS  32u /* of a warp */
-#define ACROSS   7u  /* warps beside each other, at most, in a work-group, which fills a unit */
+#define COLUMNS  224u /* of a work-group, which fills a compute unit */
 #define MIN_ROWS 9
 #define MAX_ROWS 16
+/* The kernel divides steps by those of a group, by a multiplication that is right so far. */
+#define MAX_K ((uint64_t)1 << 20)
 
-/* Warps beside each other such that the unit that has most columns has least. In a trial, whose
- * problems are small, as many as can be. */
-static uint32_t across_for(const llmk_context *ctx, uint64_t columns, uint64_t *most)
-{
-    const uint64_t pairs = (columns + COLUMNS - 1) / COLUMNS, units = ctx->caps.compute_units;
-    uint32_t best = 1;
-    *most = UINT64_MAX;
-    for (uint32_t across = 1; across <= ACROSS && across <= pairs; across++) {
-        const uint64_t groups = (pairs + across - 1) / across;
-        const uint64_t of_unit = (groups + units - 1) / units * across;
-        if (of_unit <= *most || ctx->is_trial) {
-            *most = of_unit;
-            best = across;
-        }
-    }
-    return best;
-}
+/* Whether it takes less time than nv-stream by what was measured on an H200: the units have tiles in
+ * turns, which must be full enough, and as deep as to pay for their ends. */
+#define LEAST_PERCENT 94
+#define LEAST_K       4096
 
-/* Whether it takes less time than nv-stream by estimate, in ns on an H200: here each unit does its
- * blocks' pieces, there all units share them, and x is read once for every two blocks. */
-static bool pays(const llmk_context *ctx, const linear_problem *p)
+static bool pays(const llmk_context *ctx, const llmk_weights *w)
 {
-    const llmk_weights *w = p->weights;
-    const uint64_t steps = w->k / STEP_K;
-    uint64_t here = 0, there = 0;
+    const uint64_t units = ctx->caps.compute_units;
+    uint64_t blocks = 0, turns = 0; /* of 16 columns; of all units */
     for (size_t i = 0; i < w->segment_count; i++) {
-        uint64_t most;
-        across_for(ctx, w->segments[i].rows, &most);
-        here += 3000 + most * steps * 70;
-        there += 2000 + (w->segments[i].rows / COLUMNS * steps * 97 + ctx->caps.compute_units - 1) /
-                            ctx->caps.compute_units;
+        const uint64_t tiles = (w->segments[i].rows + COLUMNS - 1) / COLUMNS;
+        blocks += w->segments[i].rows / 16;
+        turns += (tiles + units - 1) / units;
     }
-    return here < there;
+    return w->k >= LEAST_K && blocks * 100 >= turns * units * (COLUMNS / 16) * LEAST_PERCENT;
 }
 
 bool llmk_linear_nv90_stream_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
@@ -61,38 +44,31 @@ bool llmk_linear_nv90_stream_supports(llmk_context *ctx, const void *problem, ll
         return llmk_no(why, "x is %s: for f16 and bf16", llmk_dtype_name(p->x.dtype));
     if (p->x.nrows > MAX_ROWS || (p->x.nrows < MIN_ROWS && !asked))
         return llmk_no(why, "for %d to %d rows of x", MIN_ROWS, MAX_ROWS);
-    if (w->k == 0 || w->k > INT32_MAX || llmk_linear_gathers(w, &p->x, STEP_K))
-        return llmk_no(why, "for rows of x in the order of the weights, with one stride and on "
-                            "16-byte boundaries, and k a multiple of %u",
+    if (w->k == 0 || w->k > MAX_K || llmk_linear_gathers(w, &p->x, STEP_K))
+        return llmk_no(why,
+                       "for rows of x in the order of the weights, with one stride and on "
+                       "16-byte boundaries, and k a multiple of %u",
                        STEP_K);
     if (w->scale_kind != LLMK_SCALE_F16 && w->scale_kind != LLMK_SCALE_BF16)
         return llmk_no(why, "for scales of two bytes, and no minimums");
     if (w->groups > 1 && w->group_size % STEP_K != 0)
         return llmk_no(why, "for groups of a multiple of %u, or one a row", STEP_K);
-    if (!asked && !pays(ctx, p))
-        return llmk_no(why, "too few columns to fill the device");
+    if (!asked && !pays(ctx, w))
+        return llmk_no(why, "for tiles of %u columns that fill the device, and k from %d on",
+                       COLUMNS, LEAST_K);
     return true;
 }
 
 llmk_status llmk_linear_nv90_stream_launch(llmk_launch *launch, const void *problem)
 {
     const linear_problem *p = problem;
-    const llmk_weights *w = p->weights;
     char defines[32];
-    for (size_t i = 0; i < w->segment_count; i++) {
-        const llmk_segment *segment = &w->segments[i];
-        uint64_t most;
-        const uint32_t across = across_for(launch->ctx, segment->rows, &most);
-        const linear_recipe r = {.file = LLMK_NV90_STREAM_NAME,
-                                 .defines = llmk_linear_defines(p->x.dtype, w->layout, defines),
-                                 .kernel = w->has_zeros ? "linear_stream90_16_zeros"
-                                                        : "linear_stream90_16",
-                                 .rows = MAX_ROWS,
-                                 .columns = (uint64_t)COLUMNS * across,
-                                 .local = {ITEMS, 1, 1},
-                                 .has_last = true,
-                                 .last = across};
-        LLMK_TRY(llmk_linear_run_segment(launch, p, &r, segment));
-    }
-    return LLMK_OK;
+    const linear_recipe r = {
+        .file = LLMK_NV90_STREAM_NAME,
+        .defines = llmk_linear_defines(p->x.dtype, p->weights->layout, defines),
+        .kernel = p->weights->has_zeros ? "linear_stream90_16_zeros" : "linear_stream90_16",
+        .rows = MAX_ROWS,
+        .columns = COLUMNS,
+        .local = {ITEMS, 1, 1}};
+    return llmk_linear_run(launch, p, &r);
 }
