@@ -481,7 +481,6 @@ static const llmk_variant variants[] = {
     LLMK_LINEAR_ROW("coopmat", coopmat),
     {"cpu-codes", cpu_codes_supports, cpu_codes_launch},
     {"cpu", cpu_supports, cpu_launch},
-    LLMK_LINEAR_ROW("nv90-stream", nv90_stream),
     LLMK_LINEAR_ROW("nv-stream", nv_stream),
     LLMK_LINEAR_ROW("nv-dot", nv_dot),
     LLMK_LINEAR_ROW("nv-rows", nv_rows),
@@ -598,10 +597,6 @@ static llmk_status self_test(llmk_trial *t, const void *problem)
         return llmk_linear_w8a8_self_test(t, p);
     if (t->variant->launch == llmk_linear_nv90_packed_launch)
         return llmk_linear_self_test_wide(t, p->x.dtype, p->weights, p->y.dtype);
-    if (t->variant->launch == llmk_linear_nv90_stream_launch) {
-        LLMK_TRY(llmk_linear_self_test_plain(t, p->x.dtype, p->weights, p->y.dtype, 16, 280));
-        return llmk_linear_self_test_deep(t, p->x.dtype, p->weights, p->y.dtype, 16, 8192);
-    }
     if (t->variant->launch == llmk_linear_nv90_launch)
         LLMK_TRY(llmk_linear_self_test_tall(t, p->x.dtype, p->weights, p->y.dtype));
     if (t->variant->launch == cpu_codes_launch)

@@ -119,7 +119,6 @@ bool llmk_linear_packed_is_short(const llmk_weights *w);
 /* Whether x, the scales and N are such as the wide tiles, of so many rows, take. */
 bool llmk_linear_packed_takes_rows(const linear_problem *p, uint32_t rows);
 LLMK_LINEAR_DECLARE(nv90_packed); /* linear_nv90_packed.c */
-LLMK_LINEAR_DECLARE(nv90_stream); /* linear_nv90_stream.c */
 
 /* And with x quantised (linear_w8a8.c). */
 LLMK_LINEAR_DECLARE(nv90_w8a8);

@@ -21,8 +21,6 @@ static bool has_images(llmk_context *ctx, llmk_reason *why)
         {FILE_NAME, "-DX=bf16"},
         {TALL_NAME, "-DX=f16"},
         {TALL_NAME, "-DX=bf16"},
-        {LLMK_NV90_STREAM_NAME, "-DX=f16 -DW=u4_nv"},
-        {LLMK_NV90_STREAM_NAME, "-DX=bf16 -DW=u4_nv"},
         {LLMK_NV90_PACKED_NAME, "-DX=f16 -DW=u4_nv -DGROUPED=0"},
         {LLMK_NV90_PACKED_NAME, "-DX=f16 -DW=u4_nv -DGROUPED=1"},
         {LLMK_NV90_PACKED_NAME, "-DX=f16 -DW=u4_nv -DGROUPED=2"},

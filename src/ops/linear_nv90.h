@@ -4,7 +4,6 @@
 
 #include "ops/linear.h"
 
-#define LLMK_NV90_STREAM_NAME "linear/linear_stream90.cl"
 #define LLMK_NV90_PACKED_NAME "linear/linear_wgmma_packed.cl"
 #define LLMK_NV90_NARROW_NAME "linear/linear_wgmma_narrow.cl"
 #define LLMK_NV90_MAX_TILES   ((uint64_t)1 << 28)

@@ -356,13 +356,6 @@ llmk_status llmk_linear_self_test_plain(llmk_trial *t, llmk_dtype x, const llmk_
     return r.order ? t->status : run(t, x, &r, y, m, n, 1024, 0);
 }
 
-llmk_status llmk_linear_self_test_deep(llmk_trial *t, llmk_dtype x, const llmk_weights *like,
-                                       llmk_dtype y, uint64_t m, uint64_t k)
-{
-    const recipe r = recipe_of(like);
-    return run(t, x, &r, y, m, 40, k, r.format == LLMK_FORMAT_COMPRESSED_TENSORS ? 128 : 0);
-}
-
 llmk_status llmk_linear_self_test_codes(llmk_trial *t, llmk_dtype x, const llmk_weights *like,
                                         llmk_dtype y)
 {

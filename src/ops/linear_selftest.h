@@ -27,11 +27,6 @@ llmk_status llmk_linear_self_test_tall(llmk_trial *t, llmk_dtype x, const llmk_w
 llmk_status llmk_linear_self_test_plain(llmk_trial *t, llmk_dtype x, const llmk_weights *like,
                                         llmk_dtype y, uint64_t m, uint64_t n);
 
-/* For those that bring x in stages: on m rows of so large a K that places are used again; up to 64
- * groups of 128. */
-llmk_status llmk_linear_self_test_deep(llmk_trial *t, llmk_dtype x, const llmk_weights *like,
-                                       llmk_dtype y, uint64_t m, uint64_t k);
-
 /* The same for variants that want groups of 32, 64 or multiples of 128 weights: on one row of x and
  * on eight. */
 llmk_status llmk_linear_self_test_codes(llmk_trial *t, llmk_dtype x, const llmk_weights *like,
