@@ -245,13 +245,13 @@ static int parse_jobs(job_list *jobs)
 
 /* Names the cases of the command line that make no sense or have no room here, and counts them.
  * A model's become rows: its other cases are worth timing. */
-static size_t count_impossible(const bench_session *s, const job_list *jobs, bool timing_only)
+static size_t count_impossible(const bench_session *s, const job_list *jobs, case_purpose purpose)
 {
     char error[512];
     size_t count = 0;
     for (size_t i = 0; i < jobs->count; i++)
         if (!jobs->list[i].name[0] &&
-            !case_possible(s->ctx, &jobs->list[i].line, timing_only, error, sizeof error)) {
+            !case_possible(s->ctx, &jobs->list[i].line, purpose, error, sizeof error)) {
             complain("%s: %s", jobs->list[i].text, error);
             count++;
         }
@@ -507,7 +507,7 @@ static int run(int argc, char **argv)
         return complain("%s", error) - 1;
     }
     status = set.from_stdin                                      ? serve(&session)
-             : count_impossible(&session, &jobs, !set.check) > 0 ? 1
+             : count_impossible(&session, &jobs, set.check ? CASE_TO_CHECK : CASE_TO_TIME) > 0 ? 1
              : set.check                                         ? check_jobs(&session, &jobs)
                                                                  : time_jobs(&session, &jobs, &set);
     bench_session_close(&session);

@@ -244,7 +244,7 @@ static bool ask(llmk_context *ctx, cl_command_queue queue, const case_op *op, co
     case_line line;
     char error[512];
     assert_true(case_parse_fields(op, text, &line, error, sizeof error));
-    case_run *run = case_run_new(ctx, queue, &line, 1, true, error, sizeof error);
+    case_run *run = case_run_new(ctx, queue, &line, 1, CASE_TO_TIME, error, sizeof error);
     if (!run)
         return false; /* too large for this device, say */
     const llmk_operator *all = llmk_operator_get(op->op);

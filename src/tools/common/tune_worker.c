@@ -98,7 +98,7 @@ static void take_case(worker *w, const char *text)
         return;
     }
     llmk_tuning_pin(w->ctx, NULL, NULL);
-    w->run = case_run_new(w->ctx, w->queue, &line, 1, false, error, sizeof error);
+    w->run = case_run_new(w->ctx, w->queue, &line, 1, CASE_TO_TUNE, error, sizeof error);
     if (!w->run || !tune_problem_of(w->run, &problem, error, sizeof error)) {
         refuse(w, error);
         return;
