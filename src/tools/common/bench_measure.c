@@ -117,6 +117,12 @@ bool bench_measure_pair(const bench_work *first, const bench_work *second, doubl
     return begin(&b, second, seconds, &ignored) && alternate(&a, &b, seconds, pair);
 }
 
+double bench_once_us(const bench_work *work)
+{
+    size_t set = 0;
+    return clFinish(work->queue) == CL_SUCCESS ? 1e6 * time_batch(work, 1, &set) : -1;
+}
+
 bool bench_measure(const bench_work *work, double seconds, bench_timing *timing)
 {
     bench_pair pair;
