@@ -257,6 +257,8 @@ bool linear_weights_fill_as_they_occur(const linear_weights *w, uint32_t seed)
 {
     const bool is_float = w->format == LLMK_FORMAT_F32 || w->format == LLMK_FORMAT_F16 ||
                           w->format == LLMK_FORMAT_BF16;
+    if (w->k == 0)
+        return true;
     double *numbers = normal_numbers(w->k, seed);
     const bool good = numbers && (is_float ? fill_floats(w, numbers) : fill_codes(w, numbers, seed));
     free(numbers);

@@ -14,6 +14,7 @@
 #include "cases/case.h"
 #include "core/image.h"
 #include "ops/operator.h"
+#include "tools/common/bench_probe.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -352,7 +353,7 @@ static void test_device(void **state)
         fail_msg("not in cl/manifest.txt: %s", llmk_manifest_gap());
 }
 
-/* The kernels of src/core/probe.c. What they find is of no interest. */
+/* The kernels of src/core/probe.c and of llmk-bench's roof. What they find is of no interest. */
 static void test_probes(void **state)
 {
     (void)state;
@@ -368,6 +369,8 @@ static void test_probes(void **state)
     (void)llmk_probe_subgroup_size(ctx);
     (void)llmk_probe_fp16(ctx);
     (void)llmk_probe_inline_ptx(ctx);
+    ctx->caps.compute_capability = 90;
+    assert_int_equal(bench_probe_wgmma(ctx, NULL, NULL, 1), LLMK_OK);
     ctx->is_trial = false;
     llmk_context_free(ctx);
     if (llmk_manifest_gap())
