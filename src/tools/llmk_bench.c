@@ -35,6 +35,8 @@ static const char usage[] =
     "  -d, --device WHICH   an index, \"gpu\", \"cpu\" or a part of \"PLATFORM / DEVICE\"\n"
     "      --image KIND     source, spirv or native kernel images only\n"
     "      --seconds S      timed for about this long, a case (0.5)\n"
+    "      --sustain S      then call each case on and on for S seconds, and show how its time\n"
+    "                       changes; bench/sustain does so beside peers\n"
     "      --sets N         sets of buffers to rotate over (as many as the caches need)\n"
     "      --json FILE      also write the results as JSON\n"
     "      --roofline NAME  also write NAME.dat, and with gnuplot NAME.svg and NAME.png: the cases "
@@ -54,6 +56,7 @@ enum {
     VARIANT,
     IMAGE,
     SECONDS,
+    SUSTAIN,
     SETS,
     JSON,
     ROOFLINE,
@@ -72,6 +75,7 @@ static const struct option long_options[] = {
     {"device", required_argument, NULL, 'd'},
     {"image", required_argument, NULL, IMAGE},
     {"seconds", required_argument, NULL, SECONDS},
+    {"sustain", required_argument, NULL, SUSTAIN},
     {"sets", required_argument, NULL, SETS},
     {"json", required_argument, NULL, JSON},
     {"roofline", required_argument, NULL, ROOFLINE},
@@ -161,6 +165,10 @@ static int read_option(int option, settings *set)
     case SECONDS:
         if (!to_number(optarg, 0, &set->bench.seconds))
             return complain("--seconds is a number of at least 0, not \"%s\"", optarg);
+        return 0;
+    case SUSTAIN:
+        if (!to_number(optarg, 0, &set->bench.sustain))
+            return complain("--sustain is a number of seconds, not \"%s\"", optarg);
         return 0;
     case SETS:
         if (!to_count(optarg, &number))

@@ -1,6 +1,7 @@
 /* bench_session.c - timing and checking cases on one device. */
 #include "tools/common/bench_session.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -186,6 +187,14 @@ void bench_session_time(bench_session *s, const case_line *line, bench_row *row)
     row->timing = pair.first;
     row->launch = pair.second;
     row->beyond = pair.difference;
+    if (s->options.sustain > 0) {
+        row->windows = (size_t)fmin(fmax(s->options.sustain, 2), BENCH_WINDOWS);
+        if (!bench_sustain(&work, s->options.sustain, row->timing.us.median, row->sustained_us,
+                           row->windows)) {
+            fail(row, "a call failed while calls were sustained");
+            return;
+        }
+    }
     row->copy_us =
         bench_probe_copy_us(s->probe, row->bytes_read + row->bytes_written, s->options.seconds / 4);
 }
