@@ -514,10 +514,10 @@ static int run(int argc, char **argv)
         free(jobs.list);
         return complain("%s", error) - 1;
     }
-    status = set.from_stdin                                      ? serve(&session)
+    status = set.from_stdin ? serve(&session)
              : count_impossible(&session, &jobs, set.check ? CASE_TO_CHECK : CASE_TO_TIME) > 0 ? 1
-             : set.check                                         ? check_jobs(&session, &jobs)
-                                                                 : time_jobs(&session, &jobs, &set);
+             : set.check ? check_jobs(&session, &jobs)
+                         : time_jobs(&session, &jobs, &set);
     bench_session_close(&session);
     free(jobs.list);
     return status;

@@ -243,7 +243,8 @@ static int time_first(const char *text)
         return fail("no context");
     const uint64_t create = llmk_now() - start;
     cl_command_queue queue = case_queue_new(ctx);
-    case_run *run = queue ? case_run_new(ctx, queue, &line, 1, CASE_TO_TIME, error, sizeof error) : NULL;
+    case_run *run =
+        queue ? case_run_new(ctx, queue, &line, 1, CASE_TO_TIME, error, sizeof error) : NULL;
     int failed = 0;
     if (!run) {
         fprintf(stderr, "llmk-info: %s\n", queue ? error : "cannot make a command queue");

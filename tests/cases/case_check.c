@@ -121,8 +121,7 @@ static void compare_part(void *comparison_, uint64_t begin, uint64_t end)
 static void check_output(finding *f, const case_item *item)
 {
     const case_tensor *t = &item->t;
-    comparison all = {
-        .item = item, .lock = PTHREAD_MUTEX_INITIALIZER, .first_wrong = UINT64_MAX};
+    comparison all = {.item = item, .lock = PTHREAD_MUTEX_INITIALIZER, .first_wrong = UINT64_MAX};
     if (!t->values) {
         report(f, "%s: the case gives no expected values", t->name);
         return;

@@ -499,8 +499,8 @@ static bool add_experts(case_run *run, const layer *l, const case_tensor *x, con
     for (uint64_t e = 0; good && e < (same ? 1 : l->held); e++) {
         uint64_t rows = 0;
         for (uint64_t i = 0; i < pairs; i++)
-            if (s->picked[i / m->k] && (same ? held_of(l, r->ids[i]) >= 0
-                                             : held_of(l, r->ids[i]) == (int64_t)e)) {
+            if (s->picked[i / m->k] &&
+                (same ? held_of(l, r->ids[i]) >= 0 : held_of(l, r->ids[i]) == (int64_t)e)) {
                 tokens[rows] = i / m->k;
                 weight[rows] = r->weights[i];
                 weight_error[rows++] = r->bound[i];

@@ -220,8 +220,8 @@ static void fill_row(const linear_weights *w, uint64_t row, const double *v)
         fill_w8_row(w, row, v, bytes);
     else
         for (uint64_t b = 0; b < blocks_of(w); b++)
-            (size == 256 ? fill_k_block : fill_block)(w->format, v + size * b,
-                                                      bytes + b * linear_row_bytes(w->format, size));
+            (size == 256 ? fill_k_block : fill_block)(
+                w->format, v + size * b, bytes + b * linear_row_bytes(w->format, size));
 }
 
 /* Copies what belongs to the first rows to all others, `bytes` a row. */
@@ -260,7 +260,8 @@ bool linear_weights_fill_as_they_occur(const linear_weights *w, uint32_t seed)
     if (w->k == 0)
         return true;
     double *numbers = normal_numbers(w->k, seed);
-    const bool good = numbers && (is_float ? fill_floats(w, numbers) : fill_codes(w, numbers, seed));
+    const bool good =
+        numbers && (is_float ? fill_floats(w, numbers) : fill_codes(w, numbers, seed));
     free(numbers);
     return good;
 }

@@ -175,7 +175,8 @@ static void test_offered_dtypes(void **state)
                     continue;
                 assert_true(case_parse_fields(*op, "", &line, error, sizeof error));
                 line.value[i] = (double)v;
-                case_run *run = case_run_new(ctx, queue, &line, 1, CASE_TO_CHECK, error, sizeof error);
+                case_run *run =
+                    case_run_new(ctx, queue, &line, 1, CASE_TO_CHECK, error, sizeof error);
                 if (!run || case_run_enqueue(run, 0, NULL) != LLMK_OK)
                     fail_msg("%s %s=%s: %s", (*op)->name, field->name, field->names[v],
                              run ? llmk_error_message() : error);

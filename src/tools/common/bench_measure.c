@@ -117,8 +117,7 @@ bool bench_measure_pair(const bench_work *first, const bench_work *second, doubl
     return begin(&b, second, seconds, &ignored) && alternate(&a, &b, seconds, pair);
 }
 
-bool bench_sustain(const bench_work *work, double seconds, double call_us, double *us,
-                   size_t count)
+bool bench_sustain(const bench_work *work, double seconds, double call_us, double *us, size_t count)
 {
     size_t set = 0;
     const double end = now() + seconds;

@@ -248,8 +248,8 @@ static double measure_flops(bench_probe *p, const char *source, double flops, do
 
 /* ---- wgmma, which no driver assembles from source ---- */
 
-#define WGMMA_FILE  "common/probe_wgmma.cl"
-#define WGMMA_FLOPS (64.0 * 256 * 64 * 2 / 128) /* an item, a round */
+#define WGMMA_FILE   "common/probe_wgmma.cl"
+#define WGMMA_FLOPS  (64.0 * 256 * 64 * 2 / 128) /* an item, a round */
 #define WGMMA_ROUNDS 2048u
 
 llmk_status bench_probe_wgmma(llmk_context *ctx, cl_command_queue queue, cl_mem out, size_t groups)
@@ -261,8 +261,7 @@ llmk_status bench_probe_wgmma(llmk_context *ctx, cl_command_queue queue, cl_mem 
     llmk_kernel k = llmk_kernel_open(&launch, WGMMA_FILE, "", "probe_wgmma");
     llmk_arg_buffer(&k, out);
     llmk_arg_u32(&k, WGMMA_ROUNDS);
-    return llmk_kernel_enqueue(&k, (const size_t[3]){groups, 1, 1},
-                               (const size_t[3]){GROUP, 1, 1});
+    return llmk_kernel_enqueue(&k, (const size_t[3]){groups, 1, 1}, (const size_t[3]){GROUP, 1, 1});
 }
 
 static bool enqueue_wgmma(void *user, size_t set)

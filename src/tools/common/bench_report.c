@@ -61,7 +61,8 @@ void bench_print_row(FILE *out, const bench_row *row, const bench_roof *roof, in
     double sorted[BENCH_WINDOWS];
     memcpy(sorted, row->sustained_us, sizeof sorted);
     const bench_stats s = bench_stats_of(sorted, row->windows);
-    fprintf(out, "%-*s sustained: first %.2f, median %.2f, last %.2f us in %zu windows, %.2f to %.2f\n",
+    fprintf(out,
+            "%-*s sustained: first %.2f, median %.2f, last %.2f us in %zu windows, %.2f to %.2f\n",
             width, "", row->sustained_us[0], s.median, row->sustained_us[row->windows - 1],
             row->windows, s.least, sorted[row->windows - 1]);
 }

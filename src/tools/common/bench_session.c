@@ -107,7 +107,8 @@ static case_run *prepare(bench_session *s, const case_line *line, bench_row *row
     if (s->kept && same_case(&s->kept_line, line))
         return s->kept;
     forget(s);
-    case_run *run = case_run_new(s->ctx, s->queue, line, 1, CASE_TO_TIME, row->error, sizeof row->error);
+    case_run *run =
+        case_run_new(s->ctx, s->queue, line, 1, CASE_TO_TIME, row->error, sizeof row->error);
     if (run) {
         const size_t sets = s->options.sets ? s->options.sets
                                             : bench_choose_sets(&s->info, case_run_set_bytes(run));

@@ -86,8 +86,8 @@ static tune_answer halve(search *s, double seconds, char why[TUNE_WHY])
     shuffle(s);
     for (size_t i = 0; i < s->count;) {
         tune_timing timing;
-        const tune_answer answer = bench->time(bench->user, s->list[i].name, seconds,
-                                               2 * HOPELESS * best, &timing, why);
+        const tune_answer answer =
+            bench->time(bench->user, s->list[i].name, seconds, 2 * HOPELESS * best, &timing, why);
         if (answer == TUNE_STOP)
             return TUNE_STOP;
         if (answer == TUNE_OK) {
