@@ -223,6 +223,23 @@ class Scripts(unittest.TestCase):
         self.assertEqual([row["verdict"] for row in rows], ["holds", "holds"])
         self.assertIn("not run: the budget is spent", text)
 
+    def test_sustain(self):
+        bench = self.write("bench", FAKE_BENCH.replace(
+            '"bytes": 8000000}', '"bytes": 8000000, "sustained_us": [10, 10, 11, 12, 12, 12]}'))
+        peers = self.write("peers", FAKE_PEERS.replace(
+            '"us": 15.0}', '"us": 15.0, "sustained_us": [15] * 3 + [24] * 3}'))
+        command = [os.path.join(BENCH, "sustain"), "--bench", bench, "--peer-command", peers,
+                   "--seconds", "6", "op a=1"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"v +10\.00 +10\.00 +12\.00 +11\.50 +10\.00 - 12\.00 us")
+        self.assertRegex(done.stdout, r"cublas +15\.00 +15\.00 +24\.00 +19\.50 .*1\.696 x it "
+                                      r"sustained, 1\.500 x short")
+        command[-1] = "wrong"
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("LLMK_INTERNAL", done.stderr)
+
     def test_tune_compare(self):
         def rows(*found):
             return json.dumps({"rows": [
