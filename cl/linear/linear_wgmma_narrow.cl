@@ -10,6 +10,8 @@
 //
 //     -DX=f16 | bf16   -DW=u4_nv | s8_nv
 //     -DGROUPED=0   one scale a row of W     -DGROUPED=1   groups of a multiple of STAGE_K
+#define W             s8_nv
+#define GROUPED       0
 #define NV90_TYPE     X
 #define FRAGMENT_TYPE X
 #define FRAGMENT_MMA
@@ -305,6 +307,7 @@ LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, local float *pat
         sums[i] = 0.0f;
     uint index = (uint)get_group_id(0);
     place_t tile = place_of_tile(a, index, t, TILE_N);
+    const bool plain = is_plain(a);
     group_t group = {};
     if (!GROUPED)
         group = row_group(a, tile.column / 16 + warp, lane);
@@ -317,9 +320,12 @@ LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, local float *pat
             if (!GROUPED) // of the next tile, before this one is stored
                 group = row_group(a, tile.column / 16 + warp, lane);
         }
+        if (plain)
+            store_plain(a, total, done.row, (done.column / 16 + warp) * 16,
+                        patches + warp * PATCH_SIZE, lane, t);
         UNROLL
         for (uint i = 0; i < t; i += PATCH)
-            if (done.row + i < a.m)
+            if (!plain && done.row + i < a.m)
                 finish_patch(a, total + i / 2, done.row + i, (done.column / 16 + warp) * 16,
                              patches + warp * PATCH_SIZE, lane);
     }
@@ -366,7 +372,4 @@ LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, local float *pat
             nv90_give_slot(slot);                                                                  \
     }
 
-NARROW(64)
-#if MAX_T == 256
 NARROW(256)
-#endif
