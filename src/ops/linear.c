@@ -534,8 +534,11 @@ static const llmk_config configs[] = {
     {"nv-packed", "32", {32}, 0, 0},
     {"nv-packed", "64", {64}, 0, 0},
     {"nv-packed", "32x128", {128, 32}, 0, 0},
+    {"nv-packed", "64x224", {224, 64}, 0, 0},
     {"nv-packed", "64x256", {256, 64}, 0, 0},
     {"nv-packed", "128x128", {128, 128}, 0, 0},
+    {"emulated-nv-packed", "64x224", {224, 64}, 0, 0},
+    {"emulated-nv-packed", "64x256", {256, 64}, 0, 0},
     TEAM_CONFIG("subgroup", 32),
     TEAM_CONFIG("subgroup", 64),
     TEAM_CONFIG("subgroup", 128),
@@ -554,7 +557,7 @@ static bool config_fits(const llmk_context *ctx, const void *problem, const llmk
 {
     const llmk_weights *w = ((const linear_problem *)problem)->weights;
     const bool u4 = llmk_layout_is_u4(w->layout);
-    const bool packed = strcmp(c->variant, "nv-packed") == 0,
+    const bool packed = strstr(c->variant, "nv-packed") != NULL,
                nv90 = strcmp(c->variant, "nv90") == 0;
     if (nv90 && c->value[0] == 0 && !llmk_linear_nv90_is_even(problem))
         return llmk_no(why, "tall tiles are for what copies of boxes and of vectors can move");
@@ -562,7 +565,7 @@ static bool config_fits(const llmk_context *ctx, const void *problem, const llmk
         return llmk_no(why, "for calls with a workspace, and tiles that fill at most half a round");
     if (packed && c->value[0] == 64 && llmk_linear_packed_is_short(w))
         return llmk_no(why, "short groups take tiles of 32 rows");
-    if (packed && c->value[1] && !llmk_linear_packed_takes_rows(problem, c->value[1]))
+    if (packed && c->value[1] && !llmk_linear_packed_takes(problem, c->value[1], c->value[0]))
         return llmk_no(why, "wide tiles are for plain rows of x, 128 rows for weights of 8 bits in "
                             "one group, fewer for those of 4 bits in groups of whole steps");
     if (strcmp(c->variant, "nv-stream") == 0 && strcmp(c->name, "fine") == 0 && !u4)

@@ -56,6 +56,8 @@ typedef struct wide_tile {
 
 static const wide_tile few_rows = {"linear_packed_wide_32", 32, 128, LLMK_LAYOUT_U4_NV, 64};
 static const wide_tile many_rows = {"linear_packed_wide_64", 64, 256, LLMK_LAYOUT_U4_NV, 64};
+/* Of fourteen blocks: a little slower for a column, where that fills the device better. */
+static const wide_tile fitting = {"linear_packed_wide_56", 64, 224, LLMK_LAYOUT_U4_NV, 64};
 static const wide_tile tall = {"linear_packed_wide_128", 128, 128, LLMK_LAYOUT_S8_NV, 32};
 
 static bool takes(const linear_problem *p, const wide_tile *t)
@@ -76,13 +78,78 @@ static bool takes(const linear_problem *p, const wide_tile *t)
     return true;
 }
 
-bool llmk_linear_packed_takes_rows(const linear_problem *p, uint32_t rows)
+static const wide_tile *const wide_tiles[] = {&few_rows, &many_rows, &fitting, &tall};
+
+/* NULL: none such. */
+static const wide_tile *wide_tile_named(uint32_t rows, uint32_t columns)
 {
-    const wide_tile *tiles[] = {&few_rows, &many_rows, &tall};
-    for (size_t i = 0; i < LLMK_COUNT(tiles); i++)
-        if (tiles[i]->rows == rows)
-            return takes(p, tiles[i]);
-    return false;
+    for (size_t i = 0; i < LLMK_COUNT(wide_tiles); i++)
+        if (wide_tiles[i]->rows == rows && wide_tiles[i]->columns == columns)
+            return wide_tiles[i];
+    return NULL;
+}
+
+bool llmk_linear_packed_takes(const linear_problem *p, uint32_t rows, uint32_t columns)
+{
+    const wide_tile *t = wide_tile_named(rows, columns);
+    return t && takes(p, t);
+}
+
+/* ---- Which tile, and how tiles are shared out ---- */
+
+#define PLACES  2u /* of work-groups, on a compute unit */
+#define LEAST_K 512u
+/* Of tiles for all places, from which a last turn that is not full is little. */
+#define MOST_TURNS (uint64_t)4
+/* What it costs to share tiles along K, by the time that so much of K of a tile takes. */
+#define MEETING_K 768u
+
+/* How the tiles of a segment are shared out (linear_split.h). */
+typedef struct shares {
+    uint32_t groups; /* of items */
+    uint32_t whole, per;
+    uint64_t time; /* in some unit */
+} shares;
+
+static shares shares_of(const llmk_context *ctx, const linear_problem *p, const wide_tile *tile,
+                        uint64_t n)
+{
+    const llmk_weights *w = p->weights;
+    const uint32_t units = ctx->caps.compute_units;
+    const uint64_t tiles = (p->x.nrows + tile->rows - 1) / tile->rows *
+                           ((n + tile->columns - 1) / tile->columns);
+    const uint32_t places = tiles <= units ? units : PLACES * units;   /* few tiles: few parts */
+    const uint32_t stage = w->groups > 1 ? w->group_size : tile->step; /* of K, for the kernel */
+    const uint64_t stages = (w->k + stage - 1) / stage, whole = tiles / places * places,
+                   rest = tiles - whole;
+    const uint64_t place_time = (uint64_t)tile->columns * (places / units);
+    shares s = {.groups = (uint32_t)tiles};
+    s.time = (tiles + places - 1) / places * stages * stage * place_time;
+    if (tile == &few_rows || rest == 0 || tiles >= MOST_TURNS * places ||
+        !llmk_linear_may_split(p, rest, stages, units))
+        return s;
+    const uint64_t least = (LEAST_K + stage - 1) / stage;
+    const uint64_t even = llmk_linear_split_per(rest, stages, places);
+    const uint64_t per = even > least ? even : least;
+    const uint64_t time = ((whole / places * stages + per) * stage + MEETING_K) * place_time;
+    if (per >= stages || time >= s.time)
+        return s;
+    const uint64_t sharers = (rest * stages + per - 1) / per;
+    s.groups = whole ? places : (uint32_t)sharers;
+    s.whole = (uint32_t)whole;
+    s.per = (uint32_t)per;
+    s.time = time;
+    return s;
+}
+
+/* Whether narrower tiles fill the device so well, with nothing shared, that they are done earlier. */
+static bool is_fitting(const llmk_context *ctx, const linear_problem *p)
+{
+    if (!takes(p, &fitting))
+        return false;
+    const shares narrow = shares_of(ctx, p, &fitting, p->weights->n);
+    return narrow.per == 0 &&
+           narrow.time < shares_of(ctx, p, &many_rows, p->weights->n).time / 64 * 63;
 }
 
 /* NULL: none. A batch-invariant call of few rows, too, takes what serves many. */
@@ -90,48 +157,15 @@ static const wide_tile *wide_tile_of(const llmk_launch *launch, const linear_pro
 {
     const bool u4 = p->weights->layout == LLMK_LAYOUT_U4_NV;
     const wide_tile *tile = &many_rows;
-    if (launch->config) /* value[1]: rows of a wide tile, or 0 */
-        tile = launch->config->value[1] == few_rows.rows    ? &few_rows
-               : launch->config->value[1] == many_rows.rows ? &many_rows
-               : launch->config->value[1] == tall.rows      ? &tall
-                                                            : NULL;
+    if (launch->config) /* value[1]: rows of a wide tile, or 0; value[0]: its columns */
+        tile = wide_tile_named(launch->config->value[1], launch->config->value[0]);
     else if (!u4)
         tile = p->x.nrows > 64 || p->batch_invariant ? &tall : NULL;
     else if (p->x.nrows <= few_rows.rows && !p->batch_invariant)
         tile = &few_rows;
+    else if (!p->batch_invariant && is_fitting(launch->ctx, p))
+        tile = &fitting;
     return tile && takes(p, tile) ? tile : NULL;
-}
-
-#define PLACES  2u /* of a compute unit, for work-groups that share tiles */
-#define LEAST_K 512u
-/* Of tiles for all places, from which a last turn that is not full is little. */
-#define MOST_TURNS (uint64_t)4
-
-/* How tiles of a segment are shared out (linear_split.h): the work-groups, and what each has. */
-static void share_out(const llmk_launch *launch, const linear_problem *p, const wide_tile *tile,
-                      const llmk_segment *segment, linear_recipe *r)
-{
-    const llmk_weights *w = p->weights;
-    const uint32_t units = launch->ctx->caps.compute_units;
-    const uint64_t tiles = (p->x.nrows + tile->rows - 1) / tile->rows *
-                           ((segment->rows + tile->columns - 1) / tile->columns);
-    const uint32_t places = tiles <= units ? units : PLACES * units;   /* few tiles: few parts */
-    const uint32_t stage = w->groups > 1 ? w->group_size : tile->step; /* of K, for the kernel */
-    const uint64_t stages = (w->k + stage - 1) / stage, whole = tiles / places * places;
-    r->groups = (uint32_t)tiles;
-    r->has_split = true;
-    if (tile == &few_rows || tiles == whole || tiles >= MOST_TURNS * places ||
-        !llmk_linear_may_split(p, tiles - whole, stages, units))
-        return;
-    const uint64_t least = (LEAST_K + stage - 1) / stage;
-    const uint64_t even = llmk_linear_split_per(tiles - whole, stages, places);
-    const uint64_t per = even > least ? even : least;
-    if (per >= stages)
-        return;
-    const uint64_t sharers = ((tiles - whole) * stages + per - 1) / per;
-    r->groups = whole ? places : (uint32_t)sharers;
-    r->whole = (uint32_t)whole;
-    r->per = (uint32_t)per;
 }
 
 static llmk_status launch_wide(llmk_launch *launch, const linear_problem *p, const wide_tile *tile,
@@ -150,7 +184,11 @@ static llmk_status launch_wide(llmk_launch *launch, const linear_problem *p, con
                            .rows = tile->rows,
                            .columns = tile->columns,
                            .local = {ITEMS, 1, 1}};
-        share_out(launch, p, tile, segment, &r);
+        const shares s = shares_of(launch->ctx, p, tile, segment->rows);
+        r.groups = s.groups;
+        r.has_split = true;
+        r.whole = s.whole;
+        r.per = s.per;
         LLMK_TRY(llmk_linear_run_segment(launch, p, &r, segment));
     }
     return LLMK_OK;

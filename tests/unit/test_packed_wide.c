@@ -116,7 +116,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         {"emulated", test_scales, NULL, NULL, "linear:emulated-nv-packed"},
+        {"emulated, 224 columns", test_scales, NULL, NULL, "linear:emulated-nv-packed@64x224"},
+        {"emulated, 256 columns", test_scales, NULL, NULL, "linear:emulated-nv-packed@64x256"},
         {"nv-packed", test_scales, NULL, NULL, "linear:nv-packed"},
+        {"nv-packed, 224 columns", test_scales, NULL, NULL, "linear:nv-packed@64x224"},
+        {"nv-packed, 256 columns", test_scales, NULL, NULL, "linear:nv-packed@64x256"},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
