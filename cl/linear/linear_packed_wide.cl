@@ -23,6 +23,7 @@
 #include "linear/linear_finish.clh"
 #include "linear/linear_groups.clh"
 #include "linear/linear_packed_turn.clh"
+#include "linear/linear_plain_rows.clh"
 #ifdef FRAGMENT_EMULATED
 #include "linear/linear_split_emulated.clh"
 #else
@@ -502,34 +503,6 @@ LINEAR_INLINE void multiply_piece(const linear_t a, fragment_unit unit, work_t *
     for (uint i = 0; i < parts; i++)
         mma_instruction(unit, s->sum[LAST_BLOCKS(split) - 1][i], s->w[1], s->x[i] + 2);
     async_wait(0);
-}
-
-// Rows of y from one on, and columns of them. plain: there is nothing to add, y has the type of x, and
-// all those columns can be stored as vectors.
-typedef struct {
-    global ushort *y;
-    ulong pitch;
-    bool plain;
-} rows8_t;
-
-LINEAR_INLINE rows8_t rows8_of(const linear_t a, ulong row, uint column, uint columns)
-{
-    const rows_t r = a.y_rows;
-    const uint one = forgotten(1); // so that none of this is worked out before the products
-    rows8_t t;
-    t.pitch = r.s0;
-    t.y = (global ushort *)a.y + r.offset + row * r.s0 + a.first + column;
-    t.plain = (size_t)a.bias < one && (size_t)a.residual < one && a.y_type * one == a.x_type &&
-              r.n1 <= one && r.n2 <= one && (r.s0 & 7) < one && r.inner == one &&
-              (size_t)t.y % 16 == 0 && column + columns <= a.n;
-    return t;
-}
-
-// finish8() where they are plain.
-LINEAR_INLINE void store_row8(const rows8_t t, uint row, uint column, local const float *sums)
-{
-    const float8 sum = (float8)(((local const float4 *)sums)[0], ((local const float4 *)sums)[1]);
-    store8(X)(t.y, row * t.pitch + column, sum);
 }
 
 // Where pairs of warps share a block: its halves, in the one that comes first.
