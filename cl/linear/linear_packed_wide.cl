@@ -22,13 +22,9 @@
 #include "common/async_copy.clh"
 #include "linear/linear_finish.clh"
 #include "linear/linear_groups.clh"
+#include "linear/linear_packed_place.clh"
 #include "linear/linear_packed_turn.clh"
 #include "linear/linear_plain_rows.clh"
-#ifdef FRAGMENT_EMULATED
-#include "linear/linear_split_emulated.clh"
-#else
-#include "linear/linear_split.clh"
-#endif
 
 #define WARPS     4
 #define ITEMS     (WARPS * FRAGMENT_WAVE)
@@ -416,51 +412,15 @@ LINEAR_INLINE void put_sums(fragment_unit unit, const work_t *s, local float *su
 
 // ---- Tiles, and parts of them
 
-// Where sums of tiles that work-groups share meet: SPLIT_PARAMETERS.
-typedef struct {
-    global float *sums;
-    global uint *counts;
-} meet_t;
-
-// A work-group's n-th piece. Worked out anew after the products, which leave no registers.
-typedef struct {
-    piece_t piece;
-    ulong row;
-    uint column, block; // the first of the tile; the last tile ends with W, and its blocks begin
-                        // within the one before it
-} place_t;
-
-LINEAR_INLINE place_t place_of(const linear_t a, const share_t share, uint n, const uint parts,
-                               const uint split)
-{
-    place_t p;
-    p.piece = piece_first(share);
-    for (; n > 0; n--)
-        p.piece = piece_next(share, p.piece);
-    const uint columns = (a.n + COLUMNS(split) - 1) / COLUMNS(split);
-    const ulong2 tile = tile_at(p.piece.tile, columns, share.tiles / columns);
-    p.row = tile.y * TILE_M(parts);
-    p.column = (uint)tile.x * COLUMNS(split);
-    p.block = min(p.column / 16, (a.n + 15) / 16 - BLOCKS(split));
-    return p;
-}
-
 // Steps of a stage: those of a group, of which the last may have fewer.
 LINEAR_INLINE uint stage_steps(const linear_t a)
 {
     return GROUPED ? a.group_size / STEP_K : 1;
 }
 
-LINEAR_INLINE share_t share_of(const linear_t a, uint whole, uint per, const uint parts,
-                               const uint split)
+LINEAR_INLINE uint stages_of(const linear_t a)
 {
-    const uint steps = forgotten(a.k) / STEP_K, columns = a.n + COLUMNS(split) - 1;
-    return (share_t){(uint)get_group_id(0),
-                     (uint)get_num_groups(0),
-                     (uint)((a.m + TILE_M(parts) - 1) / TILE_M(parts)) * (columns / COLUMNS(split)),
-                     (steps + stage_steps(a) - 1) / stage_steps(a),
-                     whole,
-                     per};
+    return (forgotten(a.k) / STEP_K + stage_steps(a) - 1) / stage_steps(a);
 }
 
 LINEAR_INLINE void multiply_piece(const linear_t a, fragment_unit unit, work_t *s,
@@ -570,16 +530,17 @@ LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *mem
     s.codes_at = X_TILE(parts) + unit.lane;
     _Pragma("unroll 1") for (uint n = 0;; n++)
     {
-        const share_t share = share_of(a, whole, per, parts, split);
-        const place_t p = place_of(a, share, n, parts, split);
+        const share_t share =
+            share_of(a, whole, per, TILE_M(parts), BLOCKS(split), stages_of(a));
+        const place_t p = place_of(a, share, n, TILE_M(parts), BLOCKS(split));
         if (!piece_is_there(share, p.piece))
             break;
         multiply_piece(a, unit, &s, memory, p, parts, split);
         barrier(CLK_LOCAL_MEM_FENCE); // all have loaded the last stage
         n = forgotten(n);
         unit.lane = forgotten(unit.lane);
-        const share_t again = share_of(a, whole, per, parts, split);
-        const place_t q = place_of(a, again, n, parts, split);
+        const share_t again = share_of(a, whole, per, TILE_M(parts), BLOCKS(split), stages_of(a));
+        const place_t q = place_of(a, again, n, TILE_M(parts), BLOCKS(split));
         apply_scales(a, unit, &s, q.block, parts);
         if (split == PAIRS)
             join_halves(unit, &s, memory, parts);
