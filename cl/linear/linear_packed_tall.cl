@@ -297,7 +297,7 @@ LINEAR_INLINE void apply_scales(fragment_unit unit, work_t *s)
     FRAGMENT_UNROLL
     for (uint n = 0; n < BLOCKS; n++) {
         const uint4 own = (uint4)(s->groups.scale, 0u, 0u, 0u);
-        const float2 scale = unit_scales(quad_get(unit, own, n).x) * CODE_UNIT;
+        const float2 scale = unit_scales(quad_get(unit, own, n).x) / CODE_UNIT;
         FRAGMENT_UNROLL
         for (uint p = 0; p < PARTS; p++) {
             FRAGMENT_UNROLL

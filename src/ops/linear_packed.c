@@ -46,19 +46,25 @@ bool llmk_linear_packed_is_short(const llmk_weights *w)
     return (w->groups > 1 && w->group_size % 64 != 0) || w->scale_kind == LLMK_SCALE_F16_MIN;
 }
 
-/* Tiles of linear_packed_wide.cl. */
+/* Tiles of linear_packed_wide.cl and linear_packed_tall.cl. */
 typedef struct wide_tile {
-    const char *kernel;
+    const char *file, *kernel;
     uint32_t rows, columns;
     llmk_layout layout;
-    uint32_t step; /* along K */
+    uint32_t step;    /* along K */
+    uint32_t percent; /* of the first one's time for as many products */
 } wide_tile;
 
-static const wide_tile few_rows = {"linear_packed_wide_32", 32, 128, LLMK_LAYOUT_U4_NV, 64};
-static const wide_tile many_rows = {"linear_packed_wide_64", 64, 256, LLMK_LAYOUT_U4_NV, 64};
-/* Of fourteen blocks: a little slower for a column, where that fills the device better. */
-static const wide_tile fitting = {"linear_packed_wide_56", 64, 224, LLMK_LAYOUT_U4_NV, 64};
-static const wide_tile tall = {"linear_packed_wide_128", 128, 128, LLMK_LAYOUT_S8_NV, 32};
+#define WIDE "linear/linear_packed_wide.cl"
+static const wide_tile many_rows = {WIDE, "linear_packed_wide_64", 64, 256, LLMK_LAYOUT_U4_NV,
+                                    64, 100};
+static const wide_tile few_rows = {WIDE, "linear_packed_wide_32", 32, 128, LLMK_LAYOUT_U4_NV,
+                                   64, 140};
+/* Of 16 parts; groups of 128, which are its step. */
+static const wide_tile tall = {"linear/linear_packed_tall.cl", "linear_packed_tall", 128, 128,
+                               LLMK_LAYOUT_U4_NV, 128, 88};
+static const wide_tile tall_s8 = {WIDE, "linear_packed_wide_128", 128, 128, LLMK_LAYOUT_S8_NV,
+                                  32, 100};
 
 static bool takes(const linear_problem *p, const wide_tile *t)
 {
@@ -72,27 +78,28 @@ static bool takes(const linear_problem *p, const wide_tile *t)
     if (w->groups > 1 && (w->layout != LLMK_LAYOUT_U4_NV || w->scale_kind != LLMK_SCALE_F16 ||
                           w->group_size % t->step != 0))
         return false;
+    if (t == &tall && (w->groups == 1 || w->group_size != tall.step))
+        return false;
     for (size_t i = 0; i < w->segment_count; i++)
         if (w->segments[i].rows < t->columns)
             return false;
     return true;
 }
 
-static const wide_tile *const wide_tiles[] = {&few_rows, &many_rows, &fitting, &tall};
+static const wide_tile *const wide_tiles[] = {&few_rows, &many_rows, &tall, &tall_s8};
 
 /* NULL: none such. */
-static const wide_tile *wide_tile_named(uint32_t rows, uint32_t columns)
+static const wide_tile *wide_tile_of_rows(const linear_problem *p, uint32_t rows)
 {
     for (size_t i = 0; i < LLMK_COUNT(wide_tiles); i++)
-        if (wide_tiles[i]->rows == rows && wide_tiles[i]->columns == columns)
+        if (wide_tiles[i]->rows == rows && takes(p, wide_tiles[i]))
             return wide_tiles[i];
     return NULL;
 }
 
-bool llmk_linear_packed_takes(const linear_problem *p, uint32_t rows, uint32_t columns)
+bool llmk_linear_packed_takes_rows(const linear_problem *p, uint32_t rows)
 {
-    const wide_tile *t = wide_tile_named(rows, columns);
-    return t && takes(p, t);
+    return wide_tile_of_rows(p, rows) != NULL;
 }
 
 /* ---- Which tile, and how tiles are shared out ---- */
@@ -122,7 +129,8 @@ static shares shares_of(const llmk_context *ctx, const linear_problem *p, const 
     const uint32_t stage = w->groups > 1 ? w->group_size : tile->step; /* of K, for the kernel */
     const uint64_t stages = (w->k + stage - 1) / stage, whole = tiles / places * places,
                    rest = tiles - whole;
-    const uint64_t place_time = (uint64_t)tile->columns * (places / units);
+    const uint64_t place_time =
+        (uint64_t)tile->rows * tile->columns * tile->percent * (places / units);
     shares s = {.groups = (uint32_t)tiles};
     s.time = (tiles + places - 1) / places * stages * stage * place_time;
     if (tile == &few_rows || rest == 0 || tiles >= MOST_TURNS * places ||
@@ -131,64 +139,59 @@ static shares shares_of(const llmk_context *ctx, const linear_problem *p, const 
     const uint64_t least = (LEAST_K + stage - 1) / stage;
     const uint64_t even = llmk_linear_split_per(rest, stages, places);
     const uint64_t per = even > least ? even : least;
-    const uint64_t time = ((whole / places * stages + per) * stage + MEETING_K) * place_time;
-    if (per >= stages || time >= s.time)
+    if (per >= stages)
         return s;
     const uint64_t sharers = (rest * stages + per - 1) / per;
     s.groups = whole ? places : (uint32_t)sharers;
     s.whole = (uint32_t)whole;
     s.per = (uint32_t)per;
-    s.time = time;
+    s.time = ((whole / places * stages + per) * stage + MEETING_K) * place_time;
     return s;
 }
 
-/* Whether narrower tiles fill the device so well, with nothing shared, that they are done earlier. */
-static bool is_fitting(const llmk_context *ctx, const linear_problem *p)
+static bool is_faster(const llmk_context *ctx, const linear_problem *p, const wide_tile *t,
+                      const wide_tile *other)
 {
-    if (!takes(p, &fitting))
-        return false;
-    const shares narrow = shares_of(ctx, p, &fitting, p->weights->n);
-    return narrow.per == 0 &&
-           narrow.time < shares_of(ctx, p, &many_rows, p->weights->n).time / 64 * 63;
+    const uint64_t n = p->weights->n;
+    return shares_of(ctx, p, t, n).time < shares_of(ctx, p, other, n).time;
 }
 
 /* NULL: none. A batch-invariant call of few rows, too, takes what serves many. */
 static const wide_tile *wide_tile_of(const llmk_launch *launch, const linear_problem *p)
 {
-    const bool u4 = p->weights->layout == LLMK_LAYOUT_U4_NV;
+    if (launch->config) /* value[1]: rows of a wide tile, or 0 */
+        return wide_tile_of_rows(p, launch->config->value[1]);
     const wide_tile *tile = &many_rows;
-    if (launch->config) /* value[1]: rows of a wide tile, or 0; value[0]: its columns */
-        tile = wide_tile_named(launch->config->value[1], launch->config->value[0]);
-    else if (!u4)
-        tile = p->x.nrows > 64 || p->batch_invariant ? &tall : NULL;
+    if (p->weights->layout != LLMK_LAYOUT_U4_NV)
+        tile = p->x.nrows > 64 || p->batch_invariant ? &tall_s8 : NULL;
     else if (p->x.nrows <= few_rows.rows && !p->batch_invariant)
         tile = &few_rows;
-    else if (!p->batch_invariant && is_fitting(launch->ctx, p))
-        tile = &fitting;
+    else if (!p->batch_invariant && takes(p, &tall) && is_faster(launch->ctx, p, &tall, &many_rows))
+        tile = &tall;
     return tile && takes(p, tile) ? tile : NULL;
 }
 
 static llmk_status launch_wide(llmk_launch *launch, const linear_problem *p, const wide_tile *tile,
                                const char *unit)
 {
+    const char *w = llmk_layout_is_u4(p->weights->layout) ? " -DW=u4_nv" : " -DW=s8_nv";
+    const char *grouped = p->weights->groups > 1 ? " -DGROUPED=1" : " -DGROUPED=0";
     char defines[128];
-    llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype),
-              llmk_layout_is_u4(p->weights->layout) ? " -DW=u4_nv" : " -DW=s8_nv",
-              p->weights->groups > 1 ? " -DGROUPED=1" : " -DGROUPED=0", " -DFRAGMENT_MMA", unit,
-              NULL);
+    llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype), tile == &tall ? "" : w,
+              tile == &tall ? "" : grouped, " -DFRAGMENT_MMA", unit, NULL);
     for (size_t i = 0; i < p->weights->segment_count; i++) {
         const llmk_segment *segment = &p->weights->segments[i];
-        linear_recipe r = {.file = "linear/linear_packed_wide.cl",
-                           .defines = defines,
-                           .kernel = tile->kernel,
-                           .rows = tile->rows,
-                           .columns = tile->columns,
-                           .local = {ITEMS, 1, 1}};
         const shares s = shares_of(launch->ctx, p, tile, segment->rows);
-        r.groups = s.groups;
-        r.has_split = true;
-        r.whole = s.whole;
-        r.per = s.per;
+        const linear_recipe r = {.file = tile->file,
+                                 .defines = defines,
+                                 .kernel = tile->kernel,
+                                 .rows = tile->rows,
+                                 .columns = tile->columns,
+                                 .local = {ITEMS, 1, 1},
+                                 .groups = s.groups,
+                                 .has_split = true,
+                                 .whole = s.whole,
+                                 .per = s.per};
         LLMK_TRY(llmk_linear_run_segment(launch, p, &r, segment));
     }
     return LLMK_OK;
@@ -202,7 +205,7 @@ static llmk_status launch_packed(llmk_launch *launch, const linear_problem *p, c
     const llmk_weights *w = p->weights;
     const bool short_groups = llmk_linear_packed_is_short(w);
     const bool few =
-        launch->config ? launch->config->value[0] == 32 : short_groups || p->x.nrows <= 32;
+        short_groups || (launch->config ? launch->config->value[0] == 32 : p->x.nrows <= 32);
     char defines[96];
     llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype),
               llmk_layout_is_u4(w->layout) ? " -DW=u4_nv" : " -DW=s8_nv",
