@@ -53,36 +53,37 @@ static inline uint x_index(uint row, uint chunk)
 
 typedef struct {
     global const uint4 *x, *w; // this item's first chunks
-    uint x_at[X_COPIES];       // chunks from there, of rows that exist
+    uint x_at, x_last, x_step; // of x, in chunks: the first, of the last row, from one to the next
     uint w_step, x_to, w_to;
-    global const uint4 *ahead; // of W, what this item asks into the L2
+    uint ahead; // chunks from w, modulo 2^32: what this item asks into the L2
 } copies_t;
 
 LINEAR_INLINE copies_t copies_of(const linear_t a, ulong row, uint block)
 {
     copies_t c;
     const uint item = (uint)get_local_id(0);
-    const uint last = (uint)min(a.m - 1 - row, (ulong)TILE_M);
+    const uint pitch = (uint)(a.x_rows.s0 / 8);
+    c.x_at = item / X_CHUNKS * pitch;
+    c.x_last = (uint)min(a.m - 1 - row, (ulong)TILE_M - 1) * pitch;
+    c.x_step = ITEMS / X_CHUNKS * pitch;
     c.x = (global const uint4 *)((global const ushort *)a.x + a.x_rows.offset + row * a.x_rows.s0) +
           item % X_CHUNKS;
-    FRAGMENT_UNROLL
-    for (uint i = 0; i < X_COPIES; i++)
-        c.x_at[i] = min((item + i * ITEMS) / X_CHUNKS, last) * (uint)(a.x_rows.s0 / 8);
     c.x_to = x_index(item / X_CHUNKS, item % X_CHUNKS); // of rows a multiple of 2 apart
     c.w = (global const uint4 *)(a.data + (block + item / W_CHUNKS) * a.pitch) + item % W_CHUNKS;
     c.w_step = ITEMS / W_CHUNKS * (uint)(a.pitch / 16);
     c.w_to = X_TILE + item;
-    c.ahead = (global const uint4 *)(a.data + (block + item / 8 % (WARPS * BLOCKS)) * a.pitch) +
-              item % 8 * 8;
+    c.ahead = item / 8 % (WARPS * BLOCKS) * (uint)(a.pitch / 16) + item % 8 * 8 -
+              (item / W_CHUNKS * (uint)(a.pitch / 16) + item % W_CHUNKS);
     return c;
 }
 
 LINEAR_INLINE void fetch_x(const copies_t *c, uint step, local uint4 *stage)
 {
     uint4 held;
+    const uint at = forgotten(c->x_at) + step * X_CHUNKS, last = c->x_last + step * X_CHUNKS;
     FRAGMENT_UNROLL
     for (uint i = 0; i < X_COPIES; i++)
-        async_copy(stage + c->x_to + i * ITEMS, c->x + (c->x_at[i] + step * X_CHUNKS), &held);
+        async_copy(stage + c->x_to + i * ITEMS, c->x + min(at + i * c->x_step, last), &held);
 }
 
 LINEAR_INLINE void fetch_w(const copies_t *c, uint step, local uint4 *stage)
@@ -97,7 +98,7 @@ LINEAR_INLINE void fetch_w(const copies_t *c, uint step, local uint4 *stage)
 LINEAR_INLINE void ask_ahead(const copies_t *c, uint group)
 {
 #ifndef FRAGMENT_EMULATED
-    __asm__ volatile("prefetch.global.L2 [%0];" ::"l"(c->ahead + group * (2 * W_CHUNKS)));
+    __asm__ volatile("prefetch.global.L2 [%0];" ::"l"(c->w + (int)(c->ahead + group * (2 * W_CHUNKS))));
 #endif
 }
 
@@ -361,7 +362,9 @@ LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *mem
         multiply_piece(a, unit, &s, memory, p);
         barrier(CLK_LOCAL_MEM_FENCE); // all have loaded the last stage
         n = forgotten(n);
-        unit.lane = forgotten(unit.lane);
+        // Asked for again, they need no registers while there are products.
+        unit.lane = forgotten((uint)get_local_id(0)) % FRAGMENT_WAVE;
+        unit.wave = forgotten((uint)get_local_id(0)) / FRAGMENT_WAVE;
         const share_t again =
             share_of(a, whole, per, TILE_M, WARPS * BLOCKS, forgotten(a.k) / GROUP_K);
         const place_t q = place_of(a, again, n, TILE_M, WARPS * BLOCKS);

@@ -34,19 +34,16 @@
 #define MAX_PARTS 8                   // of eight rows of x, of a warp
 
 // What follows depends on the shape: `parts`, and `split`, the warps that share columns and rows.
-#define PAIRS               3 // a `split`: two warps share a block of columns, and have three each
-#define WARP_COLUMNS(split) (WARPS / ((split) == 2 ? 2 : 1) / TALL)
-#define BLOCKS(split)       ((split) == PAIRS ? WARPS / 2 * 7 : WARP_COLUMNS(split) * TILES)
-#define COLUMNS(split)      (BLOCKS(split) * 16)
-#define LAST_BLOCKS(split)  ((split) == PAIRS ? TILES - 1 : TILES) // of a step's last half
+#define WARP_COLUMNS(split) (WARPS / (split) / TALL)
+#define COLUMNS(split)      (WARP_COLUMNS(split) * TILES * 16)
 #define TILE_M(parts)       (TALL * (parts)*8)
-#define HALVES(split)       (STEP_K / 32 / ((split) == 2 ? 2 : 1)) // of 32 along K, that a warp multiplies in a step
+#define HALVES(split)       (STEP_K / 32 / (split)) // of 32 along K, that a warp multiplies in a step
 #define X_CHUNKS            (STEP_K / 8)            // of 16 bytes, of a row
 #define W_CHUNKS            32                      // of a block of 16 rows
 #define X_TILE(parts)       (TILE_M(parts) * X_CHUNKS)
 #define W_TILE(split)       (COLUMNS(split) / 16 * W_CHUNKS)
 #define X_COPIES(parts)     (X_TILE(parts) / ITEMS)
-#define W_COPIES(split)     ((W_TILE(split) + ITEMS - 1) / ITEMS)
+#define W_COPIES(split)     (W_TILE(split) / ITEMS)
 #define MAX_X_COPIES        X_COPIES(MAX_PARTS)
 
 // A stage of local memory: x, then W, its tiles one after the other.
@@ -70,7 +67,6 @@ typedef struct {
     global const uint4 *x, *w; // this item's first chunks
     uint x_at[MAX_X_COPIES];   // chunks from there, of rows that exist
     uint x_to, w_to, w_step;
-    bool w_last; // where W's last copy is not all items'
 } copies_t;
 
 LINEAR_INLINE copies_t copies_of(const linear_t a, ulong row, uint block, const uint parts,
@@ -88,7 +84,6 @@ LINEAR_INLINE copies_t copies_of(const linear_t a, ulong row, uint block, const 
     c.w = (global const uint4 *)(a.data + (block + item / W_CHUNKS) * a.pitch) + item % W_CHUNKS;
     c.w_to = X_TILE(parts) + item;
     c.w_step = ITEMS / W_CHUNKS * (uint)(a.pitch / 16);
-    c.w_last = item < W_TILE(split) % ITEMS;
     return c;
 }
 
@@ -105,35 +100,18 @@ LINEAR_INLINE void fetch_w(const copies_t *c, uint step, local uint4 *stage, con
     uint4 held;
     FRAGMENT_UNROLL
     for (uint i = 0; i < W_COPIES(split); i++)
-        if (W_TILE(split) % ITEMS == 0 || i + 1 < W_COPIES(split) || c->w_last)
-            async_copy(stage + c->w_to + i * ITEMS, c->w + (i * c->w_step + step * W_CHUNKS), &held);
+        async_copy(stage + c->w_to + i * ITEMS, c->w + (i * c->w_step + step * W_CHUNKS), &held);
 }
 
 // ---- A warp's products
-
-// Its blocks in a tile: those from `first` on, and the last of them at `last`. part: its place along K
-// among those that share columns.
-typedef struct {
-    uint first, last, part;
-} blocks_t;
-
-LINEAR_INLINE blocks_t blocks_of(fragment_unit unit, const uint split)
-{
-    const uint column = unit.wave % WARP_COLUMNS(split), odd = unit.wave % 2;
-    if (split == PAIRS) // three, the shared one, three
-        return (blocks_t){unit.wave / 2 * 7 + odd * 4, unit.wave / 2 * 7 + 3, odd};
-    return (blocks_t){column * TILES, column * TILES + TILES - 1,
-                      split == 2 ? unit.wave / WARP_COLUMNS(split) : 0};
-}
 
 typedef struct {
     float sum[TILES][MAX_PARTS][4];
     uint x[MAX_PARTS][4];   // of 32 weights along K
     uint codes[TILES][4];   // of a step
     uint w[2][4];           // an operand of a block, and the next one
-    blocks_t blocks;
-    uint row;            // this warp's first
-    uint x_at, codes_at; // in a stage, this lane's first chunks
+    uint column, row, part; // this warp's place among the columns, its first row; place along K
+    uint x_at, codes_at;    // in a stage, this lane's first chunks
 #if GROUPED
     uint zero[TILES], mask[TILES];
     groups_t groups;
@@ -153,28 +131,21 @@ LINEAR_INLINE void load_x(fragment_unit unit, work_t *s, local const uint4 *stag
     s->x[p][3] = v.w;
 }
 
-// Block n's. Where warps share columns along K, of the half that is this one's, or that it multiplies
-// first.
+// Block n's; where warps share columns and rows, of the half that is this one's.
 LINEAR_INLINE void load_codes_of(fragment_unit unit, work_t *s, local const uint4 *stage, uint n,
                                  const uint parts, const uint split)
 {
-    const uint block = split == PAIRS && n + 1 == TILES ? s->blocks.last : s->blocks.first + n;
-    local const uint4 *from = stage + s->codes_at + block * W_CHUNKS;
-    if (split == 1) {
+    local const uint4 *from = stage + s->codes_at + n * W_CHUNKS;
+    if (split == 2) {
+        const uint2 v = load_local2((local const uint2 *)from + s->part);
+        s->codes[n][0] = v.x;
+        s->codes[n][1] = v.y;
+    } else {
         const uint4 v = load_local(from);
         s->codes[n][0] = v.x;
         s->codes[n][1] = v.y;
         s->codes[n][2] = v.z;
         s->codes[n][3] = v.w;
-        return;
-    }
-    const uint2 v = load_local2((local const uint2 *)from + s->blocks.part);
-    s->codes[n][0] = v.x;
-    s->codes[n][1] = v.y;
-    if (split == PAIRS && n + 1 < TILES) {
-        const uint2 other = load_local2((local const uint2 *)from + (s->blocks.part ^ 1));
-        s->codes[n][2] = other.x;
-        s->codes[n][3] = other.y;
     }
 }
 
@@ -244,12 +215,12 @@ LINEAR_INLINE void multiply(fragment_unit unit, work_t *s, uint n, uint half_k, 
 }
 
 // Those of the last block and operand 1, after which x is that of `half_x` of a stage.
-LINEAR_INLINE void multiply_last(fragment_unit unit, work_t *s, uint n, uint half_k,
-                                 const beside_t b, local const uint4 *stage, uint half_x, const uint parts)
+LINEAR_INLINE void multiply_last(fragment_unit unit, work_t *s, uint half_k, const beside_t b,
+                                 local const uint4 *stage, uint half_x, const uint parts)
 {
     FRAGMENT_UNROLL
     for (uint p = 0; p < parts; p++) {
-        mma_instruction(unit, s->sum[n][p], s->w[1], s->x[p] + 2);
+        mma_instruction(unit, s->sum[TILES - 1][p], s->w[1], s->x[p] + 2);
         load_x(unit, s, stage, half_x, p);
         if (b.turn)
             turn_pair(s, b.after, parts + p, *b.turn);
@@ -265,13 +236,12 @@ LINEAR_INLINE void multiply_step(const linear_t a, fragment_unit unit, work_t *s
                                  const uint parts, const uint split)
 {
     local uint4 *stage = r->memory + r->slot * STAGE(parts, split), *free = stage;
-    const uint before = LAST_BLOCKS(split);
     uint from = 0;
     float2 turn = begins ? turn_of(unit, s, 0) : (float2)(1.0f, 1.0f);
     const beside_t first = {0, 0, begins ? &turn : 0};
-    multiply(unit, s, before - 1, HALVES(split) - 1, 0, first, parts);
-    load_codes_of(unit, s, stage, before - 1, parts, split);
-    multiply_last(unit, s, before - 1, HALVES(split) - 1, first, stage, 0, parts);
+    multiply(unit, s, TILES - 1, HALVES(split) - 1, 0, first, parts);
+    load_codes_of(unit, s, stage, TILES - 1, parts, split);
+    multiply_last(unit, s, HALVES(split) - 1, first, stage, split == 2 ? s->part : 0, parts);
     FRAGMENT_UNROLL
     for (uint half_k = 0; half_k < HALVES(split); half_k++) {
         const bool last = half_k + 1 == HALVES(split);
@@ -287,7 +257,7 @@ LINEAR_INLINE void multiply_step(const linear_t a, fragment_unit unit, work_t *s
             stage = r->memory + r->slot * STAGE(parts, split);
         }
         FRAGMENT_UNROLL
-        for (uint n = 0; n + last < (last ? before : TILES); n++) {
+        for (uint n = 0; n + last < TILES; n++) {
             const uint after = (n + 1) % TILES;
             const bool turns = begins && half_k == 0 && n + 1 < TILES;
             if (turns)
@@ -298,15 +268,12 @@ LINEAR_INLINE void multiply_step(const linear_t a, fragment_unit unit, work_t *s
             multiply(unit, s, n, half_k, 0, b, parts);
             if (last)
                 load_codes_of(unit, s, stage, n, parts, split);
-            if (last && n == 0) {
+            if (last && n == 0)
                 fetch_w(copies, from, free, split);
-                if (split == PAIRS)
-                    load_codes_of(unit, s, stage, TILES - 1, parts, split);
-            }
             if (n + 1 < TILES)
                 multiply(unit, s, n, half_k, 1, b, parts);
             else
-                multiply_last(unit, s, n, half_k, b, stage, half_k + 1, parts);
+                multiply_last(unit, s, half_k, b, stage, half_k + 1, parts);
         }
         if (last)
             async_commit();
@@ -317,18 +284,11 @@ LINEAR_INLINE void multiply_step(const linear_t a, fragment_unit unit, work_t *s
     }
 }
 
-// Of the tile whose first block is `tile`.
-LINEAR_INLINE uint block_of(const work_t *s, uint tile, uint n)
-{
-    return tile + (n + 1 == TILES ? s->blocks.last : s->blocks.first + n);
-}
-
-LINEAR_INLINE void begin(const linear_t a, fragment_unit unit, work_t *s, uint tile, uint group,
-                         uint groups, const uint parts, const uint split)
+LINEAR_INLINE void begin(const linear_t a, fragment_unit unit, work_t *s, uint block, uint group,
+                         uint groups, const uint parts)
 {
 #if GROUPED
-    s->groups.entry =
-        (block_of(s, tile, unit.lane % 4) * a.groups + group) * 8 + unit.lane / 4;
+    s->groups.entry = ((block + unit.lane % 4) * a.groups + group) * 8 + unit.lane / 4;
     s->groups.more = groups - group - 1;
     s->groups.scale = 0x3c003c00u; // of no products: any other than 0
     ask_for_group(a, &s->groups);
@@ -339,7 +299,7 @@ LINEAR_INLINE void begin(const linear_t a, fragment_unit unit, work_t *s, uint t
 #if GROUPED
         s->zero[n] = s->mask[n] = 0;
 #else
-        s->zero[n] = group_zeros(a, load_group(a, block_of(s, tile, n), 0, unit.lane / 4));
+        s->zero[n] = group_zeros(a, load_group(a, block + n, 0, unit.lane / 4));
 #endif
         FRAGMENT_UNROLL
         for (uint p = 0; p < parts; p++) {
@@ -351,14 +311,14 @@ LINEAR_INLINE void begin(const linear_t a, fragment_unit unit, work_t *s, uint t
     // The first step begins with a block of the one before it.
     FRAGMENT_UNROLL
     for (uint i = 0; i < 4; i++) {
-        s->w[0][i] = s->codes[LAST_BLOCKS(split) - 1][i] = 0;
+        s->w[0][i] = s->codes[TILES - 1][i] = 0;
         FRAGMENT_UNROLL
         for (uint p = 0; p < parts; p++)
             s->x[p][i] = 0;
     }
 }
 
-LINEAR_INLINE void apply_scales(const linear_t a, fragment_unit unit, work_t *s, uint tile,
+LINEAR_INLINE void apply_scales(const linear_t a, fragment_unit unit, work_t *s, uint block,
                                 const uint parts)
 {
     FRAGMENT_UNROLL
@@ -367,7 +327,7 @@ LINEAR_INLINE void apply_scales(const linear_t a, fragment_unit unit, work_t *s,
         const uint4 own = (uint4)(s->groups.scale, 0u, 0u, 0u);
         const float2 scale = unit_scales(quad_get(unit, own, n).x) / CODE_UNIT;
 #else
-        const float2 scale = group_scales(a, load_group(a, block_of(s, tile, n), 0, unit.lane / 4));
+        const float2 scale = group_scales(a, load_group(a, block + n, 0, unit.lane / 4));
 #endif
         FRAGMENT_UNROLL
         for (uint p = 0; p < parts; p++) {
@@ -384,14 +344,14 @@ LINEAR_INLINE void put_sums(fragment_unit unit, const work_t *s, local float *su
                             const uint parts, const uint split)
 {
     FRAGMENT_UNROLL
-    for (uint from = 0; from < (split == 2 ? 2u : 1u); from++) {
+    for (uint from = 0; from < split; from++) {
         if (split == 2)
             barrier(CLK_LOCAL_MEM_FENCE);
         else
             warp_barrier();
         FRAGMENT_UNROLL
         for (uint n = 0; n < TILES; n++) {
-            if (n / PASS_TILES != pass || (split == 2 && s->blocks.part == from))
+            if (n / PASS_TILES != pass || (split == 2 && s->part == from))
                 continue;
             FRAGMENT_UNROLL
             for (uint p = 0; p < parts; p++) {
@@ -412,12 +372,11 @@ LINEAR_INLINE void put_sums(fragment_unit unit, const work_t *s, local float *su
 
 // ---- Tiles, and parts of them
 
-// Steps of a stage: those of a group, of which the last may have fewer.
+// Steps of a stage of linear_pieces.clh: those of a group, of which the last may have fewer.
 LINEAR_INLINE uint stage_steps(const linear_t a)
 {
     return GROUPED ? a.group_size / STEP_K : 1;
 }
-
 LINEAR_INLINE uint stages_of(const linear_t a)
 {
     return (forgotten(a.k) / STEP_K + stage_steps(a) - 1) / stage_steps(a);
@@ -438,13 +397,12 @@ LINEAR_INLINE void multiply_piece(const linear_t a, fragment_unit unit, work_t *
         fetch_w(&copies, from, memory + i * STAGE(parts, split), split);
         async_commit();
     }
-    begin(a, unit, s, p.block, p.piece.begin, p.piece.end, parts, split);
+    begin(a, unit, s, p.block + s->column * TILES, p.piece.begin, p.piece.end, parts);
     async_wait(STAGES(parts, split) - 1);
     barrier(CLK_LOCAL_MEM_FENCE);
     FRAGMENT_UNROLL
-    for (uint n = 0; n < TILES; n++)
-        if (n + 1 != LAST_BLOCKS(split))
-            load_codes_of(unit, s, memory, n, parts, split);
+    for (uint n = 0; n + 1 < TILES; n++)
+        load_codes_of(unit, s, memory, n, parts, split);
 
     uint left = 0; // steps of this group
     _Pragma("unroll 1") while (ring.step - STAGES(parts, split) < ring.steps)
@@ -458,60 +416,39 @@ LINEAR_INLINE void multiply_piece(const linear_t a, fragment_unit unit, work_t *
         left--;
     }
     const beside_t none = {0, 0, 0};
-    multiply(unit, s, LAST_BLOCKS(split) - 1, HALVES(split) - 1, 0, none, parts);
+    multiply(unit, s, TILES - 1, HALVES(split) - 1, 0, none, parts);
     FRAGMENT_UNROLL
     for (uint i = 0; i < parts; i++)
-        mma_instruction(unit, s->sum[LAST_BLOCKS(split) - 1][i], s->w[1], s->x[i] + 2);
+        mma_instruction(unit, s->sum[TILES - 1][i], s->w[1], s->x[i] + 2);
     async_wait(0);
-}
-
-// Where pairs of warps share a block: its halves, in the one that comes first.
-LINEAR_INLINE void join_halves(fragment_unit unit, work_t *s, local uint4 *memory, const uint parts)
-{
-    local float *half_sums = (local float *)memory + unit.wave / 2 * (parts * 4 * FRAGMENT_WAVE) + unit.lane;
-    if (s->blocks.part) {
-        FRAGMENT_UNROLL
-        for (uint i = 0; i < parts * 4; i++)
-            half_sums[i * FRAGMENT_WAVE] = s->sum[TILES - 1][i / 4][i % 4];
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (!s->blocks.part) {
-        FRAGMENT_UNROLL
-        for (uint i = 0; i < parts * 4; i++)
-            s->sum[TILES - 1][i / 4][i % 4] += half_sums[i * FRAGMENT_WAVE];
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
 }
 
 LINEAR_INLINE void store_tile(const linear_t a, fragment_unit unit, work_t *s, local uint4 *memory,
                               const place_t p, const uint parts, const uint split)
 {
-    const uint place = unit.wave % (split == 2 ? WARPS / 2 : WARPS);
+    const uint place = unit.wave % (WARPS / split);
     local float *sums = (local float *)memory + place * (parts * 8 * SUM_PITCH);
     const ulong row = p.row + s->row;
     _Pragma("unroll 1") for (uint pass = 0; pass < TILES / PASS_TILES; pass++)
     {
         put_sums(unit, s, sums, pass, parts, split);
-        const uint first = (p.block + s->blocks.first + pass * PASS_TILES) * 16;
-        // The shared block is stored by the warp whose blocks it follows.
-        const uint end = split == PAIRS && s->blocks.part && pass ? 16 : PASS_TILES * 16;
-        const rows8_t to = rows8_of(a, row, first, end);
-        if (split != 2 && to.plain && first >= p.column) {
+        const uint first = (p.block + s->column * TILES + pass * PASS_TILES) * 16;
+        const rows8_t to = rows8_of(a, row, first, PASS_TILES * 16);
+        if (split == 1 && to.plain && first >= p.column) {
             FRAGMENT_UNROLL
             for (uint i = 0; i < parts * PASS_TILES / 2; i++) {
                 const uint at = unit.lane + i * FRAGMENT_WAVE;
                 const uint r = at / (PASS_TILES * 2), c = at % (PASS_TILES * 2) * 8;
-                if (row + r < a.m && c < end)
+                if (row + r < a.m)
                     store_row8(to, r, c, sums + r * SUM_PITCH + c);
             }
             continue;
         }
-        const uint sharers = split == 2 ? 2 : 1;
-        _Pragma("unroll 1") for (uint i = unit.lane + (sharers - 1) * s->blocks.part * FRAGMENT_WAVE;
-                                 i < parts * 8 * PASS_TILES * 2; i += FRAGMENT_WAVE * sharers)
+        _Pragma("unroll 1") for (uint i = unit.lane + s->part * FRAGMENT_WAVE;
+                                 i < parts * 8 * PASS_TILES * 2; i += FRAGMENT_WAVE * split)
         {
             const uint r = i / (PASS_TILES * 2), c = i % (PASS_TILES * 2) * 8;
-            if (row + r < a.m && first + c >= p.column && first + c < a.n && c < end)
+            if (row + r < a.m && first + c >= p.column && first + c < a.n)
                 finish8(a, row + r, first + c, sums + r * SUM_PITCH + c);
         }
     }
@@ -522,30 +459,28 @@ LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *mem
                           const uint split)
 {
     work_t s;
-    s.blocks = blocks_of(unit, split);
+    s.column = unit.wave % WARP_COLUMNS(split);
+    s.part = split == 2 ? unit.wave / WARP_COLUMNS(split) : 0;
     s.row = TALL == 2 ? unit.wave / WARP_COLUMNS(split) * parts * 8 : 0;
     s.x_at = x_index(s.row + unit.lane / 4, unit.lane % 4);
-    if (split > 1 && X_CHUNKS == 8)
-        s.x_at ^= s.blocks.part * 4;
-    s.codes_at = X_TILE(parts) + unit.lane;
+    s.codes_at = X_TILE(parts) + s.column * TILES * W_CHUNKS + unit.lane;
     _Pragma("unroll 1") for (uint n = 0;; n++)
     {
         const share_t share =
-            share_of(a, whole, per, TILE_M(parts), BLOCKS(split), stages_of(a));
-        const place_t p = place_of(a, share, n, TILE_M(parts), BLOCKS(split));
+            share_of(a, whole, per, TILE_M(parts), COLUMNS(split) / 16, stages_of(a));
+        const place_t p = place_of(a, share, n, TILE_M(parts), COLUMNS(split) / 16);
         if (!piece_is_there(share, p.piece))
             break;
         multiply_piece(a, unit, &s, memory, p, parts, split);
         barrier(CLK_LOCAL_MEM_FENCE); // all have loaded the last stage
         n = forgotten(n);
         unit.lane = forgotten(unit.lane);
-        const share_t again = share_of(a, whole, per, TILE_M(parts), BLOCKS(split), stages_of(a));
-        const place_t q = place_of(a, again, n, TILE_M(parts), BLOCKS(split));
-        apply_scales(a, unit, &s, q.block, parts);
-        if (split == PAIRS)
-            join_halves(unit, &s, memory, parts);
+        const share_t again =
+            share_of(a, whole, per, TILE_M(parts), COLUMNS(split) / 16, stages_of(a));
+        const place_t q = place_of(a, again, n, TILE_M(parts), COLUMNS(split) / 16);
+        apply_scales(a, unit, &s, q.block + s.column * TILES, parts);
         bool stores = true;
-        if (split != 2 && !piece_is_whole(again, q.piece))
+        if (split == 1 && !piece_is_whole(again, q.piece))
 #ifdef FRAGMENT_EMULATED
             stores = split_meet(again, q.piece, meet.sums, meet.counts, &s.sum[0][0][0],
                                 TILES * MAX_PARTS * 4, (local uint *)memory);
@@ -575,5 +510,4 @@ PACKED(linear_packed_wide_128, 2, 8, 1)
 #else
 PACKED(linear_packed_wide_32, 3, 4, 2)
 PACKED(linear_packed_wide_64, 2, 8, 1)
-PACKED(linear_packed_wide_56, 2, 8, PAIRS)
 #endif

@@ -52,17 +52,17 @@ typedef struct wide_tile {
     uint32_t rows, columns;
     llmk_layout layout;
     uint32_t step;    /* along K */
-    uint32_t percent; /* of the first one's time for as many products */
+    uint32_t percent; /* of the first one's time, for as many products: measured */
 } wide_tile;
 
 #define WIDE "linear/linear_packed_wide.cl"
 static const wide_tile many_rows = {WIDE, "linear_packed_wide_64", 64, 256, LLMK_LAYOUT_U4_NV,
                                     64, 100};
 static const wide_tile few_rows = {WIDE, "linear_packed_wide_32", 32, 128, LLMK_LAYOUT_U4_NV,
-                                   64, 140};
+                                   64, 100};
 /* Of 16 parts; groups of 128, which are its step. */
 static const wide_tile tall = {"linear/linear_packed_tall.cl", "linear_packed_tall", 128, 128,
-                               LLMK_LAYOUT_U4_NV, 128, 88};
+                               LLMK_LAYOUT_U4_NV, 128, 96};
 static const wide_tile tall_s8 = {WIDE, "linear_packed_wide_128", 128, 128, LLMK_LAYOUT_S8_NV,
                                   32, 100};
 
@@ -102,58 +102,10 @@ bool llmk_linear_packed_takes_rows(const linear_problem *p, uint32_t rows)
     return wide_tile_of_rows(p, rows) != NULL;
 }
 
-/* ---- Which tile, and how tiles are shared out ---- */
-
-#define PLACES  2u /* of work-groups, on a compute unit */
-#define LEAST_K 512u
-/* Of tiles for all places, from which a last turn that is not full is little. */
-#define MOST_TURNS (uint64_t)4
-/* What it costs to share tiles along K, by the time that so much of K of a tile takes. */
-#define MEETING_K 768u
-
-/* How the tiles of a segment are shared out (linear_split.h). */
-typedef struct shares {
-    uint32_t groups; /* of items */
-    uint32_t whole, per;
-    uint64_t time; /* in some unit */
-} shares;
-
-static shares shares_of(const llmk_context *ctx, const linear_problem *p, const wide_tile *tile,
-                        uint64_t n)
+/* What a tile of so many rows takes, the last one not full, by the time of a product. */
+static uint64_t time_of(const linear_problem *p, const wide_tile *t)
 {
-    const llmk_weights *w = p->weights;
-    const uint32_t units = ctx->caps.compute_units;
-    const uint64_t tiles = (p->x.nrows + tile->rows - 1) / tile->rows *
-                           ((n + tile->columns - 1) / tile->columns);
-    const uint32_t places = tiles <= units ? units : PLACES * units;   /* few tiles: few parts */
-    const uint32_t stage = w->groups > 1 ? w->group_size : tile->step; /* of K, for the kernel */
-    const uint64_t stages = (w->k + stage - 1) / stage, whole = tiles / places * places,
-                   rest = tiles - whole;
-    const uint64_t place_time =
-        (uint64_t)tile->rows * tile->columns * tile->percent * (places / units);
-    shares s = {.groups = (uint32_t)tiles};
-    s.time = (tiles + places - 1) / places * stages * stage * place_time;
-    if (tile == &few_rows || rest == 0 || tiles >= MOST_TURNS * places ||
-        !llmk_linear_may_split(p, rest, stages, units))
-        return s;
-    const uint64_t least = (LEAST_K + stage - 1) / stage;
-    const uint64_t even = llmk_linear_split_per(rest, stages, places);
-    const uint64_t per = even > least ? even : least;
-    if (per >= stages)
-        return s;
-    const uint64_t sharers = (rest * stages + per - 1) / per;
-    s.groups = whole ? places : (uint32_t)sharers;
-    s.whole = (uint32_t)whole;
-    s.per = (uint32_t)per;
-    s.time = ((whole / places * stages + per) * stage + MEETING_K) * place_time;
-    return s;
-}
-
-static bool is_faster(const llmk_context *ctx, const linear_problem *p, const wide_tile *t,
-                      const wide_tile *other)
-{
-    const uint64_t n = p->weights->n;
-    return shares_of(ctx, p, t, n).time < shares_of(ctx, p, other, n).time;
+    return (p->x.nrows + t->rows - 1) / t->rows * t->rows * t->percent;
 }
 
 /* NULL: none. A batch-invariant call of few rows, too, takes what serves many. */
@@ -166,9 +118,41 @@ static const wide_tile *wide_tile_of(const llmk_launch *launch, const linear_pro
         tile = p->x.nrows > 64 || p->batch_invariant ? &tall_s8 : NULL;
     else if (p->x.nrows <= few_rows.rows && !p->batch_invariant)
         tile = &few_rows;
-    else if (!p->batch_invariant && takes(p, &tall) && is_faster(launch->ctx, p, &tall, &many_rows))
+    else if (time_of(p, &tall) < time_of(p, &many_rows) && takes(p, &tall) && !p->batch_invariant)
         tile = &tall;
     return tile && takes(p, tile) ? tile : NULL;
+}
+
+#define PLACES  2u /* of a compute unit, for work-groups that share tiles */
+#define LEAST_K 512u
+/* Of tiles for all places, from which a last turn that is not full is little. */
+#define MOST_TURNS (uint64_t)4
+
+/* How tiles of a segment are shared out (linear_split.h): the work-groups, and what each has. */
+static void share_out(const llmk_launch *launch, const linear_problem *p, const wide_tile *tile,
+                      const llmk_segment *segment, linear_recipe *r)
+{
+    const llmk_weights *w = p->weights;
+    const uint32_t units = launch->ctx->caps.compute_units;
+    const uint64_t tiles = (p->x.nrows + tile->rows - 1) / tile->rows *
+                           ((segment->rows + tile->columns - 1) / tile->columns);
+    const uint32_t places = tiles <= units ? units : PLACES * units;   /* few tiles: few parts */
+    const uint32_t stage = w->groups > 1 ? w->group_size : tile->step; /* of K, for the kernel */
+    const uint64_t stages = (w->k + stage - 1) / stage, whole = tiles / places * places;
+    r->groups = (uint32_t)tiles;
+    r->has_split = true;
+    if (tile == &few_rows || tiles == whole || tiles >= MOST_TURNS * places ||
+        !llmk_linear_may_split(p, tiles - whole, stages, units))
+        return;
+    const uint64_t least = (LEAST_K + stage - 1) / stage;
+    const uint64_t even = llmk_linear_split_per(tiles - whole, stages, places);
+    const uint64_t per = even > least ? even : least;
+    if (per >= stages)
+        return;
+    const uint64_t sharers = ((tiles - whole) * stages + per - 1) / per;
+    r->groups = whole ? places : (uint32_t)sharers;
+    r->whole = (uint32_t)whole;
+    r->per = (uint32_t)per;
 }
 
 static llmk_status launch_wide(llmk_launch *launch, const linear_problem *p, const wide_tile *tile,
@@ -181,17 +165,13 @@ static llmk_status launch_wide(llmk_launch *launch, const linear_problem *p, con
               tile == &tall ? "" : grouped, " -DFRAGMENT_MMA", unit, NULL);
     for (size_t i = 0; i < p->weights->segment_count; i++) {
         const llmk_segment *segment = &p->weights->segments[i];
-        const shares s = shares_of(launch->ctx, p, tile, segment->rows);
-        const linear_recipe r = {.file = tile->file,
-                                 .defines = defines,
-                                 .kernel = tile->kernel,
-                                 .rows = tile->rows,
-                                 .columns = tile->columns,
-                                 .local = {ITEMS, 1, 1},
-                                 .groups = s.groups,
-                                 .has_split = true,
-                                 .whole = s.whole,
-                                 .per = s.per};
+        linear_recipe r = {.file = tile->file,
+                           .defines = defines,
+                           .kernel = tile->kernel,
+                           .rows = tile->rows,
+                           .columns = tile->columns,
+                           .local = {ITEMS, 1, 1}};
+        share_out(launch, p, tile, segment, &r);
         LLMK_TRY(llmk_linear_run_segment(launch, p, &r, segment));
     }
     return LLMK_OK;
