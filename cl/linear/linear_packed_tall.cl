@@ -98,7 +98,8 @@ LINEAR_INLINE void fetch_w(const copies_t *c, uint step, local uint4 *stage)
 LINEAR_INLINE void ask_ahead(const copies_t *c, uint group)
 {
 #ifndef FRAGMENT_EMULATED
-    __asm__ volatile("prefetch.global.L2 [%0];" ::"l"(c->w + (int)(c->ahead + group * (2 * W_CHUNKS))));
+    __asm__ volatile(
+        "prefetch.global.L2 [%0];" ::"l"(c->w + (int)(c->ahead + group * (2 * W_CHUNKS))));
 #endif
 }
 
@@ -106,9 +107,9 @@ LINEAR_INLINE void ask_ahead(const copies_t *c, uint group)
 
 typedef struct {
     float sum[BLOCKS][PARTS][4];
-    uint x[2][2][4];          // two parts of 32 weights along K, and the next two
-    uint codes[BLOCKS][4];    // of a step
-    uint w[2][BLOCKS][2][4];  // operands of 32 along K, and the next
+    uint x[2][2][4];         // two parts of 32 weights along K, and the next two
+    uint codes[BLOCKS][4];   // of a step
+    uint w[2][BLOCKS][2][4]; // operands of 32 along K, and the next
     uint zero[BLOCKS], mask[BLOCKS];
     groups_t groups;
     uint x_at, codes_at; // in a stage, this lane's first chunks
@@ -119,8 +120,8 @@ LINEAR_INLINE void load_x(work_t *s, local const uint4 *stage, uint half_k, uint
 {
     FRAGMENT_UNROLL
     for (uint i = 0; i < 2; i++) {
-        const uint4 v = load_local(stage + (half_k ? s->x_at ^ 4 : s->x_at) +
-                                   (pair * 2 + i) * 8 * X_CHUNKS);
+        const uint4 v =
+            load_local(stage + (half_k ? s->x_at ^ 4 : s->x_at) + (pair * 2 + i) * 8 * X_CHUNKS);
         s->x[pair % 2][i][0] = v.x;
         s->x[pair % 2][i][1] = v.y;
         s->x[pair % 2][i][2] = v.z;
@@ -178,8 +179,9 @@ LINEAR_INLINE void multiply_pair(fragment_unit unit, work_t *s, uint half_k, uin
 // Of the step that begins at the last pair of the one before: its quotients, if it begins a group.
 LINEAR_INLINE float4 turn_of(fragment_unit unit, const work_t *s)
 {
-    const uint4 upper = quad_get(unit, s->groups.turn, 0), lower = quad_get(unit, s->groups.turn, 1);
-    return as_float4((uint4)(upper.xy, lower.xy));
+    const uint4 first = quad_get(unit, s->groups.turn, 0),
+                second = quad_get(unit, s->groups.turn, 1);
+    return as_float4((uint4)(first.xy, second.xy));
 }
 LINEAR_INLINE void zeros_of_next(fragment_unit unit, work_t *s)
 {

@@ -165,8 +165,8 @@ RESIDENT(2) void linear_tiled_plain(LINEAR_PARAMETERS)
     }
     s.w[0] = load_w(unit, tiles, 0, 0);
     uint t = 0;
-    _Pragma("unroll 1")
-    for (; t + STAGES <= count; t += STAGES) {
+    _Pragma("unroll 1") for (; t + STAGES <= count; t += STAGES)
+    {
         FRAGMENT_UNROLL
         for (uint slot = 0; slot < STAGES; slot++)
             multiply_stage(unit, &s, &copies, tiles, slot, t + STAGES + slot < count);
@@ -186,8 +186,8 @@ RESIDENT(2) void linear_tiled_plain(LINEAR_PARAMETERS)
     const ulong r0 = row + unit.wave % WARPS_M * WARP;
     const uint c0 = column + unit.wave / WARPS_M * WARP;
     const rows8_t to = rows8_of(a, r0, c0, WARP);
-    _Pragma("unroll 1")
-    for (uint pass = 0; pass < FRAGMENTS; pass++) {
+    _Pragma("unroll 1") for (uint pass = 0; pass < FRAGMENTS; pass++)
+    {
         FRAGMENT_UNROLL
         for (uint f = 0; f < FRAGMENTS * FRAGMENTS; f++) {
             if (f / FRAGMENTS != pass)
@@ -209,8 +209,9 @@ RESIDENT(2) void linear_tiled_plain(LINEAR_PARAMETERS)
                     store_row8(to, first + r, c, patch + r * PATCH_PITCH + c);
             }
         } else {
-            _Pragma("unroll 1")
-            for (uint v = unit.lane; v < FRAGMENT_SIZE * WARP / 8; v += FRAGMENT_WAVE) {
+            _Pragma("unroll 1") for (uint v = unit.lane; v < FRAGMENT_SIZE * WARP / 8;
+                                     v += FRAGMENT_WAVE)
+            {
                 const uint r = v / (WARP / 8), c = v % (WARP / 8) * 8;
                 if (r0 + first + r < m && c0 + c >= first_column)
                     finish8(a, r0 + first + r, c0 + c, patch + r * PATCH_PITCH + c);

@@ -566,7 +566,8 @@ static bool config_fits(const llmk_context *ctx, const void *problem, const llmk
         return llmk_no(why, "short groups take tiles of 32 rows");
     if (packed && c->value[1] && !llmk_linear_packed_takes_rows(problem, c->value[1]))
         return llmk_no(why, "wide tiles are for plain rows of x, 128 rows for weights of 8 bits in "
-                            "one group, fewer for those of 4 bits in groups of whole steps");
+                            "one group or of 4 bits in groups of 128, fewer for those of 4 bits "
+                            "in groups of whole steps");
     if (strcmp(c->variant, "nv-stream") == 0 && strcmp(c->name, "fine") == 0 && !u4)
         return llmk_no(why, "for weights of 4 bits");
     if (strcmp(c->variant, "nv-stream") == 0 && strcmp(c->name, "large") != 0 &&

@@ -56,15 +56,15 @@ typedef struct wide_tile {
 } wide_tile;
 
 #define WIDE "linear/linear_packed_wide.cl"
-static const wide_tile many_rows = {WIDE, "linear_packed_wide_64", 64, 256, LLMK_LAYOUT_U4_NV,
-                                    64, 100};
-static const wide_tile few_rows = {WIDE, "linear_packed_wide_32", 32, 128, LLMK_LAYOUT_U4_NV,
-                                   64, 100};
+static const wide_tile many_rows = {WIDE, "linear_packed_wide_64", 64, 256, LLMK_LAYOUT_U4_NV, 64,
+                                    100};
+static const wide_tile few_rows = {WIDE, "linear_packed_wide_32", 32, 128, LLMK_LAYOUT_U4_NV, 64,
+                                   100};
 /* Of 16 parts; groups of 128, which are its step. */
-static const wide_tile tall = {"linear/linear_packed_tall.cl", "linear_packed_tall", 128, 128,
-                               LLMK_LAYOUT_U4_NV, 128, 96};
-static const wide_tile tall_s8 = {WIDE, "linear_packed_wide_128", 128, 128, LLMK_LAYOUT_S8_NV,
-                                  32, 100};
+static const wide_tile tall = {
+    "linear/linear_packed_tall.cl", "linear_packed_tall", 128, 128, LLMK_LAYOUT_U4_NV, 128, 96};
+static const wide_tile tall_s8 = {WIDE, "linear_packed_wide_128", 128, 128, LLMK_LAYOUT_S8_NV, 32,
+                                  100};
 
 static bool takes(const linear_problem *p, const wide_tile *t)
 {

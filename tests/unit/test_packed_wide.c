@@ -15,9 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define N      264
-#define K      512
-#define M      40
+#define N 264
+#define K 512
+#define M 40
 
 typedef struct variant {
     const char *name;
@@ -62,7 +62,7 @@ static void test_scales(void **state)
     llmk_context *ctx = NULL;
     assert_int_equal(llmk_context_create(&options, &ctx), LLMK_OK);
     if (strstr(v->name, ":emulated") ? ctx->caps.vendor == LLMK_VENDOR_NVIDIA
-                                    : ctx->caps.vendor != LLMK_VENDOR_NVIDIA) {
+                                     : ctx->caps.vendor != LLMK_VENDOR_NVIDIA) {
         llmk_context_free(ctx);
         skip();
     }
