@@ -260,7 +260,8 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
             load_step(gate && n == 1 ? up : a, &t[n], groups,
                       FRAGMENT_IS_PAST(step, steps) ? steps - 1 : step,
                       (kind != PLAIN) | (WARPS == 16));
-        load_x(a, x_row, step * STEP_K + q * 8, parts, gathered, x);
+        // Worked out anew: kept, it costs a register that linear_stream_8_zeros does not have.
+        load_x(a, x_row, forgotten(step) * STEP_K + q * 8, parts, gathered, x);
         FRAGMENT_UNROLL
         for (uint h = 0; h < HALVES; h++) {
             const uint span = h * 32 / SPAN_K;
