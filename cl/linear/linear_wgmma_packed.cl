@@ -27,22 +27,22 @@
 
 // The warpgroups that multiply: `columns` of them have 64 columns of y each, `rows` of them t rows.
 #define SHAPE(t, columns, rows) ((t) | (columns) << 8 | (rows) << 16)
-#define T(h)       ((h)&255)
-#define WARPS(h)   (COLUMNS(h) * ROWS(h) * 4)
-#define TIGHT(h)   (GROUPED == 1 || T(h) == 128)          // in registers
-#define BATCH(h)   (W_IS_U4 && !TIGHT(h) ? 4 : 2)         // products that begin together
-#define COLUMNS(h) ((h) >> 8 & 255)
-#define ROWS(h)    ((h) >> 16)
-#define TILE_N(h)  (COLUMNS(h) * 64)
-#define TILE_M(h)  (ROWS(h) * T(h))
-#define W_BYTES(h) (TILE_N(h) / 16 * 1024) // two parts of each block of 16 rows
-#define G_BYTES(h) (TILE_N(h) / 2 * 16)
-#define X_BYTES(h) (TILE_M(h) * STAGE_K * 2)
-#define COPIED(h)  (X_BYTES(h) + W_BYTES(h))
-#define STAGE(h)   (COPIED(h) + G_BYTES(h))
-#define SPACE(h)   (229376 - WARPS(h) * PATCH_SIZE * 4) // of local memory
-#define STAGES(h)  (SPACE(h) / STAGE(h) < 8 ? SPACE(h) / STAGE(h) : 8)
-#define MAX_T      (GROUPED == 1 ? 64 : 128)
+#define T(h)                    ((h)&255)
+#define WARPS(h)                (COLUMNS(h) * ROWS(h) * 4)
+#define TIGHT(h)                (GROUPED == 1 || T(h) == 128)  // in registers
+#define BATCH(h)                (W_IS_U4 && !TIGHT(h) ? 4 : 2) // products that begin together
+#define COLUMNS(h)              ((h) >> 8 & 255)
+#define ROWS(h)                 ((h) >> 16)
+#define TILE_N(h)               (COLUMNS(h) * 64)
+#define TILE_M(h)               (ROWS(h) * T(h))
+#define W_BYTES(h)              (TILE_N(h) / 16 * 1024) // two parts of each block of 16 rows
+#define G_BYTES(h)              (TILE_N(h) / 2 * 16)
+#define X_BYTES(h)              (TILE_M(h) * STAGE_K * 2)
+#define COPIED(h)               (X_BYTES(h) + W_BYTES(h))
+#define STAGE(h)                (COPIED(h) + G_BYTES(h))
+#define SPACE(h)                (229376 - WARPS(h) * PATCH_SIZE * 4) // of local memory
+#define STAGES(h)               (SPACE(h) / STAGE(h) < 8 ? SPACE(h) / STAGE(h) : 8)
+#define MAX_T                   (GROUPED == 1 ? 64 : 128)
 
 static inline uint tiles_of(const linear_t a, const uint h)
 {
@@ -66,8 +66,14 @@ static inline place_t place_of(const linear_t a, uint index, const uint h)
     return place_of_tile_anew(a, index, TILE_M(h), TILE_N(h));
 }
 // By each warp that multiplies. (free_stage() takes a predicate.)
-static inline void leave_stage(const stages_t *s) { nv90_barrier_arrive_warp(s->free + s->slot * 8); }
-LINEAR_INLINE stages_t next_stage(stages_t s, const uint h) { return stage_after(s, STAGES(h)); }
+static inline void leave_stage(const stages_t *s)
+{
+    nv90_barrier_arrive_warp(s->free + s->slot * 8);
+}
+LINEAR_INLINE stages_t next_stage(stages_t s, const uint h)
+{
+    return stage_after(s, STAGES(h));
+}
 
 // ---- The warps that copy
 
@@ -142,8 +148,7 @@ LINEAR_INLINE void bring_boxes(const linear_t a, stages_t s, const share_t share
             nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
             if (asks && of_x) {
                 if (stage == p.begin)
-                    told[number % TOLD] =
-                        (told_t){p.end - p.begin, p.tile, tile.row, tile.column};
+                    told[number % TOLD] = (told_t){p.end - p.begin, p.tile, tile.row, tile.column};
                 nv90_barrier_expect(full, X_BYTES(h));
                 for (uint part = 0; part < STAGE_K; part += 64)
                     nv90_box_rows(to + part * (TILE_M(h) * 2), map, stage * STAGE_K + part,
@@ -180,7 +185,8 @@ LINEAR_INLINE raw_group raw_of(const linear_t a, uint i)
 // Two warps have the groups, a lane those of each 32nd pair of rows. They come from far away: where there
 // are registers they are asked for a stage ahead.
 #define RECORDS(h) (TILE_N(h) / 128)
-LINEAR_INLINE void bring_groups(linear_t a, stages_t s, uint whole, uint per, uint warp, const uint h)
+LINEAR_INLINE void bring_groups(linear_t a, stages_t s, uint whole, uint per, uint warp,
+                                const uint h)
 {
     const uint lane = (uint)get_local_id(0) % 32;
     if (GROUPED == 2)
@@ -276,10 +282,10 @@ LINEAR_INLINE codes_t codes_of(const stages_t *s, const uint i, lane_t l, const 
     UNROLL
     for (uint j = first; j < (W_IS_U4 ? first + BATCH(h) / 2 : 2); j++)
         UNROLL
-        for (uint lane = 0; lane < 4; lane++)
-            codes.v[j][lane] =
-                nv90_get_word(s->tiles + s->slot * STAGE(h) + (l.codes_at ^ lane / 2 * 32) +
-                              (part * (W_BYTES(h) / 2) + j * 8 + lane % 2 * 16));
+    for (uint lane = 0; lane < 4; lane++)
+        codes.v[j][lane] =
+            nv90_get_word(s->tiles + s->slot * STAGE(h) + (l.codes_at ^ lane / 2 * 32) +
+                          (part * (W_BYTES(h) / 2) + j * 8 + lane % 2 * 16));
     return codes;
 }
 LINEAR_INLINE group_t stage_group(const stages_t *s, lane_t l, const uint h)
@@ -336,8 +342,8 @@ LINEAR_INLINE void scale(float *to, const float *sums, float2 scale, const uint 
 
 // `count` stages. Operands are made a batch of products ahead, while those before are running, of codes
 // that are asked for a part ahead. to: the sums of all groups; sums itself but for GROUPED == 1.
-LINEAR_INLINE void sum_stages(const linear_t a, uint count, stages_t *stages, lane_t l,
-                              float *sums, float *to, const uint h)
+LINEAR_INLINE void sum_stages(const linear_t a, uint count, stages_t *stages, lane_t l, float *sums,
+                              float *to, const uint h)
 {
     const bool never = a.pitch == 0;
     const uint batches = PRODUCTS / BATCH(h);
@@ -508,13 +514,13 @@ LINEAR_INLINE void give_registers(const uint h)
 
 #define ITEMS(h) (WARPS(h) * 32)
 #define PACKED(number, shape)                                                                      \
-    kernel __attribute__((reqd_work_group_size(ITEMS(shape) + 128, 1, 1))) RESIDENT(1) void               \
-        linear_wgmma_packed_##number(LINEAR_PARAMETERS, SPLIT_PARAMETERS)                          \
+    kernel __attribute__((reqd_work_group_size(ITEMS(shape) + 128, 1, 1)))                         \
+    RESIDENT(1) void linear_wgmma_packed_##number(LINEAR_PARAMETERS, SPLIT_PARAMETERS)             \
     {                                                                                              \
         const uint h = shape;                                                                      \
         local uchar tiles[STAGES(shape) * STAGE(shape)] __attribute__((aligned(1024)));            \
         local uchar maps[2 * NV90_MAP_BYTES] __attribute__((aligned(128)));                        \
-        local float patches[WARPS(shape) * PATCH_SIZE] __attribute__((aligned(16)));                      \
+        local float patches[WARPS(shape) * PATCH_SIZE] __attribute__((aligned(16)));               \
         local ulong barriers[2 * STAGES(shape)];                                                   \
         local told_t told[TOLD];                                                                   \
         local uint slot;                                                                           \
@@ -522,26 +528,26 @@ LINEAR_INLINE void give_registers(const uint h)
         const uint item = (uint)get_local_id(0), full = (uint)(size_t)barriers;                    \
         const stages_t s = {(uint)(size_t)tiles, full, full + STAGES(h) * 8, 0, 0};                \
         if (item < STAGES(h)) {                                                                    \
-            nv90_barrier_init(s.full + item * 8, 4);                                                \
-            nv90_barrier_init(s.free + item * 8, WARPS(h));                                           \
+            nv90_barrier_init(s.full + item * 8, 4);                                               \
+            nv90_barrier_init(s.free + item * 8, WARPS(h));                                        \
         }                                                                                          \
         const uint map = (uint)(size_t)maps;                                                       \
-        if (item == ITEMS(h))                                                                         \
+        if (item == ITEMS(h))                                                                      \
             nv90_map_rows(map, (global const ushort *)x + x_rows.offset, k, (uint)m,               \
                           m > 1 ? x_rows.s0 * 2 : 16, TILE_M(h));                                  \
-        else if (item == ITEMS(h) + 32)                                                               \
+        else if (item == ITEMS(h) + 32)                                                            \
             nv90_map_codes(map + NV90_MAP_BYTES, data, pitch, (n + 15) / 16, TILE_N(h) / 16);      \
-        else if (item == ITEMS(h) + 64)                                                               \
+        else if (item == ITEMS(h) + 64)                                                            \
             slot = nv90_take_slot();                                                               \
-        else if (item >= ITEMS(h) + 96 && item < ITEMS(h) + 96 + TILE_N(h) / 16)                         \
+        else if (item >= ITEMS(h) + 96 && item < ITEMS(h) + 96 + TILE_N(h) / 16)                   \
             expect_codes(a, share_of(a, split_whole, split_per, h), item % 32, h);                 \
         barrier(CLK_LOCAL_MEM_FENCE);                                                              \
-        if (item < ITEMS(h)) {                                                                        \
-            take_registers(h); \
+        if (item < ITEMS(h)) {                                                                     \
+            take_registers(h);                                                                     \
             multiply_tiles(a, s, told, split_whole, split_per, split_sums, split_counts, patches,  \
                            h);                                                                     \
         } else {                                                                                   \
-            give_registers(h); \
+            give_registers(h);                                                                     \
             const share_t share = share_of(a, split_whole, split_per, h);                          \
             const uint warp = hidden((uint)get_local_id(0)) / 32 - WARPS(h);                       \
             if (warp < 2) {                                                                        \
@@ -552,12 +558,12 @@ LINEAR_INLINE void give_registers(const uint h)
                 else                                                                               \
                     bring_boxes(a, s, share, published, told, h, false);                           \
             } else {                                                                               \
-                bring_groups(a, s, split_whole, split_per, warp - 2, h);                                     \
+                bring_groups(a, s, split_whole, split_per, warp - 2, h);                           \
             }                                                                                      \
         }                                                                                          \
         /* All boxes have arrived. */                                                              \
         barrier(CLK_LOCAL_MEM_FENCE);                                                              \
-        if (hidden((uint)get_local_id(0)) == ITEMS(h))                                                                         \
+        if (hidden((uint)get_local_id(0)) == ITEMS(h))                                             \
             nv90_give_slot(slot);                                                                  \
     }
 
