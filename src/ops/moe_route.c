@@ -288,10 +288,10 @@ static size_t select_local_bytes(uint64_t rows, uint32_t lanes, uint32_t experts
     return (size_t)rows * sizeof(cl_uint) * (2 * experts + 2 * groups + k + lanes);
 }
 
-/* What dispatch_few takes. */
-static size_t sort_bytes(uint64_t pairs)
+/* SORT_INTS, what dispatch_few takes. */
+static size_t sort_bytes(uint64_t pairs, uint32_t held)
 {
-    return (size_t)(2 * ((pairs + 3) / 4) * 16);
+    return (size_t)(12 * ((pairs + 3) / 4) + 2 * held + 2) * sizeof(cl_int);
 }
 
 /* Rows of items of the one work-group that has all tokens. */
@@ -322,14 +322,15 @@ static void arg_select(llmk_kernel *k, const moe_route_problem *p, uint64_t rows
     llmk_arg_local(k, (size_t)rows * lanes * sizeof(cl_float));
 }
 
-bool llmk_moe_selects_and_dispatches(const llmk_caps *caps, uint64_t tokens, uint32_t experts,
-                                     uint32_t groups, uint32_t k)
+bool llmk_moe_selects_and_dispatches(const llmk_caps *caps, const moe_route_problem *p,
+                                     uint32_t held)
 {
-    const uint64_t rows = few_rows(tokens);
-    const uint32_t lanes = select_lanes(caps, rows, experts);
-    return are_few(caps, tokens, experts) && tokens * k <= FEW_PAIRS &&
+    const uint64_t rows = few_rows(p->tokens);
+    const uint32_t lanes = select_lanes(caps, rows, p->experts);
+    return are_few(caps, p->tokens, p->experts) && p->tokens * p->k <= FEW_PAIRS &&
            caps->max_work_group >= lanes * rows &&
-           select_local_bytes(rows, lanes, experts, groups, k) + sort_bytes(FEW_PAIRS) <=
+           select_local_bytes(rows, lanes, p->experts, p->routing.groups, p->k) +
+                   sort_bytes(p->tokens * p->k, held) <=
                caps->local_bytes;
 }
 
@@ -343,19 +344,19 @@ llmk_status llmk_moe_launch_select(llmk_launch *launch, const moe_route_problem 
     arg_select(&k, p, rows, lanes);
     if (dispatch) {
         llmk_moe_arg_dispatch(&k, dispatch);
-        llmk_arg_local(&k, sort_bytes(p->tokens * p->k));
+        llmk_arg_local(&k, sort_bytes(p->tokens * p->k, dispatch->experts));
     }
     return llmk_kernel_enqueue(&k, (size_t[]){(size_t)((p->tokens + rows - 1) / rows), 1, 1},
                                (size_t[]){lanes, (size_t)rows, 1});
 }
 
-bool llmk_moe_routes_at_once(const llmk_caps *caps, const moe_route_problem *p)
+bool llmk_moe_routes_at_once(const llmk_caps *caps, const moe_route_problem *p, uint32_t held)
 {
     return p->tokens == 1 && p->experts * p->x.ncols <= ONE_ELEMENTS && p->k <= FEW_PAIRS &&
            caps->max_work_group >= ONE_ITEMS &&
            select_local_bytes(ONE_ITEMS / SELECT_LANES, SELECT_LANES, p->experts, p->routing.groups,
                               p->k) +
-                   ONE_BYTES + sort_bytes(p->k) <=
+                   ONE_BYTES + sort_bytes(p->k, held) <=
                caps->local_bytes;
 }
 
@@ -372,7 +373,7 @@ llmk_status llmk_moe_launch_route_one(llmk_launch *launch, const moe_route_probl
     arg_vector(&k, &p->router_bias);
     arg_select(&k, &chosen, ONE_ITEMS / SELECT_LANES, SELECT_LANES);
     llmk_moe_arg_dispatch(&k, dispatch);
-    llmk_arg_local(&k, sort_bytes(p->k));
+    llmk_arg_local(&k, sort_bytes(p->k, dispatch->experts));
     return llmk_kernel_enqueue(&k, (size_t[]){1, 1, 1},
                                (size_t[]){SELECT_LANES, ONE_ITEMS / SELECT_LANES, 1});
 }
