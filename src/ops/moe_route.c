@@ -291,7 +291,7 @@ static size_t select_local_bytes(uint64_t rows, uint32_t lanes, uint32_t experts
 /* SORT_INTS, what dispatch_few takes. */
 static size_t sort_bytes(uint64_t pairs, uint32_t held)
 {
-    return (size_t)(12 * ((pairs + 3) / 4) + 2 * held + 2) * sizeof(cl_int);
+    return (size_t)(16 * ((pairs + 3) / 4) + 2 * held + 2) * sizeof(cl_int);
 }
 
 /* Rows of items of the one work-group that has all tokens. */
@@ -334,6 +334,13 @@ bool llmk_moe_selects_and_dispatches(const llmk_caps *caps, const moe_route_prob
                caps->local_bytes;
 }
 
+/* Work-groups that share out rows, of which an item copies 8 elements at a time, twice. */
+static uint64_t gathering_groups(const llmk_caps *caps, uint64_t elements, uint64_t items)
+{
+    const uint64_t groups = elements / (16 * items) + 1;
+    return groups < caps->compute_units ? groups : caps->compute_units;
+}
+
 llmk_status llmk_moe_launch_select(llmk_launch *launch, const moe_route_problem *p,
                                    const moe_dispatch *dispatch)
 {
@@ -342,11 +349,20 @@ llmk_status llmk_moe_launch_select(llmk_launch *launch, const moe_route_problem 
     llmk_kernel k = llmk_kernel_open(launch, PORTABLE_FILE, "",
                                      dispatch ? "moe_select_dispatch" : "moe_select");
     arg_select(&k, p, rows, lanes);
+    uint64_t groups = (p->tokens + rows - 1) / rows;
     if (dispatch) {
+        const llmk_view *x = &dispatch->x;
         llmk_moe_arg_dispatch(&k, dispatch);
         llmk_arg_local(&k, sort_bytes(p->tokens * p->k, dispatch->experts));
+        llmk_arg_view(&k, x);
+        llmk_arg_buffer(&k, dispatch->gathered);
+        llmk_arg_u64(&k, x->ncols);
+        llmk_arg_u32(&k, x->align >= 16 && x->ncols % 8 == 0);
+        if (dispatch->gathered)
+            groups =
+                gathering_groups(&launch->ctx->caps, p->tokens * p->k * x->ncols, lanes * rows);
     }
-    return llmk_kernel_enqueue(&k, (size_t[]){(size_t)((p->tokens + rows - 1) / rows), 1, 1},
+    return llmk_kernel_enqueue(&k, (size_t[]){(size_t)groups, 1, 1},
                                (size_t[]){lanes, (size_t)rows, 1});
 }
 
