@@ -121,24 +121,23 @@ typedef struct {
 } place_t;
 #define CAN_SPLIT(kind) (!W_IS_CODES && (kind) != GATHERED)
 
-// This work-group's. Those of one expert start together: the tiles of a block of columns, which share
+// Place `id`. Those of one expert start together: the tiles of a block of columns, which share
 // W, then those of the next block, which share x. In local memory, so that the end needs no registers.
+// No rows: there are no more.
 //
-// K is split into shares while that makes no more work-groups than `room`, which find room at one time:
+// K is split into shares while that makes no more places than `room`, for which there is room at one time:
 // the first one says how many behind the schedule.
-LINEAR_INLINE void find_place(local place_t *place, global const int *schedule, uint groups,
+LINEAR_INLINE void find_place(local place_t *place, uint id, global const int *schedule, uint groups,
                               uint first, uint last, uint rows, uint height, uint columns, uint k,
                               uint most_ways, uint room)
 {
-    const uint launched = (uint)(get_num_groups(0) * get_num_groups(1));
-    uint id = (uint)get_group_id(1) * (uint)get_num_groups(0) + (uint)get_group_id(0);
     global const int *tiles = schedule + groups + 1;
     const uint begin = schedule ? (uint)tiles[first] : 0;
     const uint end = schedule ? (uint)tiles[last] : (rows + height - 1) / height;
     const uint all = (end - begin) * columns, steps = (k + STEP_K - 1) / STEP_K;
     uint ways = 1, way = 0;
     if (most_ways > 1 && all > 0) {
-        ways = clamp(min(room, launched) / all, 1u, min(most_ways, steps));
+        ways = clamp(room / all, 1u, min(most_ways, steps));
         way = id / all;
         id -= way * all;
     }
@@ -149,7 +148,7 @@ LINEAR_INLINE void find_place(local place_t *place, global const int *schedule, 
         place->way = way;
         place->chunk = steps * way / ways * (STEP_K / 8);
         place->k = min(k, steps * (way + 1) / ways * STEP_K) - place->chunk * 8;
-        if (schedule && get_group_id(0) == 0 && get_group_id(1) == 0)
+        if (schedule && get_group_id(0) == 0)
             ((global int *)schedule)[2 * (groups + 1) + 2] = (int)ways;
     }
     for (uint g = first + (uint)get_local_id(0); way < ways && g < last;
@@ -168,10 +167,14 @@ LINEAR_INLINE void find_place(local place_t *place, global const int *schedule, 
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
-#define FIND_PLACE(columns, most_ways, room)                                                       \
-    local place_t place;                                                                           \
-    find_place(&place, schedule, schedule_groups, first, last, rows, height, columns, k,           \
-               most_ways, room)
+// Fewer work-groups than there may be places go through them in turn: most places may not be there.
+#define EACH_PLACE(columns, most_ways, room)                                                       \
+    for (uint id = (uint)get_group_id(0);;                                                         \
+         barrier(CLK_LOCAL_MEM_FENCE), id += (uint)get_num_groups(0)) {                            \
+        find_place(&place, id, schedule, schedule_groups, first, last, rows, height, columns, k,   \
+                   most_ways, room);                                                               \
+        if (place.tile.rows == 0)                                                                  \
+            break;
 
 // ---- The kernels, for tiles of up to eight rows (and schedules of that height), or HIGH
 
@@ -217,10 +220,11 @@ LINEAR_INLINE void put_part(fragment_unit unit, local float *sums, uint p,
         GROUPED_PARAMETERS, const uint height, const uint most_ways, const uint room)              \
     {                                                                                              \
         local float sums[(warps)*8 * SUM_PITCH(2)];                                                \
+        local place_t place;                                                                       \
         FRAGMENT_UNIT(unit, warps);                                                                \
-        FIND_PLACE((n + 31) / 32, CAN_SPLIT(kind) ? most_ways : 1, room);                           \
+        EACH_PLACE((n + 31) / 32, CAN_SPLIT(kind) ? most_ways : 1, room)                           \
         float sum[MAX_TILES][MAX_PARTS][4];                                                        \
-        if (place.tile.rows > 0 && place.tile.group != empty) {                                    \
+        if (place.tile.group != empty) {                                                           \
             const tile_t tile = place.tile;                                                        \
             const uint n0 = place.column * 32;                                                     \
             linear_t a = GROUPED_EXPERT(tile.group);                                               \
@@ -251,6 +255,7 @@ LINEAR_INLINE void put_part(fragment_unit unit, local float *sums, uint p,
                 store_any(y, y_type, row_begin(y_rows, y_row) + column * y_rows.inner, v);         \
             }                                                                                      \
         }                                                                                          \
+        }                                                                                          \
     }
 
 // Sixteen columns of h. Where W is blocks and gate and up alternate, each block has eight pairs.
@@ -259,11 +264,12 @@ LINEAR_INLINE void put_part(fragment_unit unit, local float *sums, uint p,
         GROUPED_PARAMETERS, GATED_PARAMETERS, const uint height)                                   \
     {                                                                                              \
         local float sums[(warps)*8 * SUM_PITCH(2)];                                                \
+        local place_t place;                                                                       \
         FRAGMENT_UNIT(unit, warps);                                                                \
-        FIND_PLACE((outputs + 15) / 16, 1, 0);                                                          \
+        EACH_PLACE((outputs + 15) / 16, 1, 0)                                                      \
         const bool pairs = W_IS_CODES && step == 2;                                                \
         float sum[MAX_TILES][MAX_PARTS][4];                                                        \
-        if (place.tile.rows > 0) {                                                                 \
+        {                                                                                          \
             const tile_t tile = place.tile;                                                        \
             const uint f0 = place.column * 16;                                                     \
             const linear_t a = GROUPED_EXPERT(tile.group);                                         \
@@ -292,6 +298,7 @@ LINEAR_INLINE void put_part(fragment_unit unit, local float *sums, uint p,
                           row_begin(y_rows, place.tile.begin + row) + f * y_rows.inner,            \
                           gated(activation, g, u, limit, alpha));                                  \
             }                                                                                      \
+        }                                                                                          \
         }                                                                                          \
     }
 
