@@ -167,14 +167,19 @@ LINEAR_INLINE void find_place(local place_t *place, uint id, global const int *s
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
-// Fewer work-groups than there may be places go through them in turn: most places may not be there.
+// Fewer work-groups than there may be places go through them in turn: most places may not be there. Not
+// of codes, whose kernels have no register left for that.
+#define TAKES_TURNS (!W_IS_CODES)
 #define EACH_PLACE(columns, most_ways, room)                                                       \
-    for (uint id = (uint)get_group_id(0);;                                                         \
-         barrier(CLK_LOCAL_MEM_FENCE), id += (uint)get_num_groups(0)) {                            \
+    for (uint id = (uint)get_group_id(0);; id += (uint)get_num_groups(0)) {                        \
         find_place(&place, id, schedule, schedule_groups, first, last, rows, height, columns, k,   \
                    most_ways, room);                                                               \
         if (place.tile.rows == 0)                                                                  \
             break;
+#define NEXT_PLACE                                                                                 \
+    if (!TAKES_TURNS)                                                                              \
+        break;                                                                                     \
+    barrier(CLK_LOCAL_MEM_FENCE)
 
 // ---- The kernels, for tiles of up to eight rows (and schedules of that height), or HIGH
 
@@ -255,6 +260,7 @@ LINEAR_INLINE void put_part(fragment_unit unit, local float *sums, uint p,
                 store_any(y, y_type, row_begin(y_rows, y_row) + column * y_rows.inner, v);         \
             }                                                                                      \
         }                                                                                          \
+        NEXT_PLACE;                                                                                \
         }                                                                                          \
     }
 
@@ -299,6 +305,7 @@ LINEAR_INLINE void put_part(fragment_unit unit, local float *sums, uint p,
                           gated(activation, g, u, limit, alpha));                                  \
             }                                                                                      \
         }                                                                                          \
+        NEXT_PLACE;                                                                                \
         }                                                                                          \
     }
 
