@@ -118,6 +118,7 @@ LINEAR_INLINE float total_of(local const float *sums, const uint warps, const ui
 typedef struct {
     tile_t tile;
     uint column, way, chunk, k;
+    bool is_last; // of this work-group's
 } place_t;
 #define CAN_SPLIT(kind) (!W_IS_CODES && (kind) != GATHERED)
 
@@ -139,12 +140,12 @@ LINEAR_INLINE void find_place(local place_t *place, uint id, global const int *s
     if (most_ways > 1 && all > 0) {
         ways = clamp(room / all, 1u, min(most_ways, steps));
         way = id / all;
-        id -= way * all;
     }
-    const uint t = begin + id / columns;
+    const uint of_way = id - way * all, t = begin + of_way / columns;
     if (get_local_id(0) == 0) {
         if (t >= end || way >= ways)
             place->tile.rows = 0;
+        place->is_last = id + (uint)get_num_groups(0) >= all * ways;
         place->way = way;
         place->chunk = steps * way / ways * (STEP_K / 8);
         place->k = min(k, steps * (way + 1) / ways * STEP_K) - place->chunk * 8;
@@ -157,7 +158,7 @@ LINEAR_INLINE void find_place(local place_t *place, uint id, global const int *s
         const uint row = schedule ? (uint)schedule[g] : 0;
         const uint row_end = schedule ? (uint)schedule[g + 1] : rows;
         if (from <= t && t < to) {
-            const uint within = id - (from - begin) * columns, column = within / (to - from);
+            const uint within = of_way - (from - begin) * columns, column = within / (to - from);
             place->tile.group = g;
             place->tile.begin = row + (within - column * (to - from)) * height;
             place->tile.rows = min(height, row_end - place->tile.begin);
@@ -177,7 +178,7 @@ LINEAR_INLINE void find_place(local place_t *place, uint id, global const int *s
         if (place.tile.rows == 0)                                                                  \
             break;
 #define NEXT_PLACE                                                                                 \
-    if (!TAKES_TURNS)                                                                              \
+    if (!TAKES_TURNS || place.is_last)                                                             \
         break;                                                                                     \
     barrier(CLK_LOCAL_MEM_FENCE)
 
