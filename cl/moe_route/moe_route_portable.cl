@@ -18,7 +18,7 @@
         const rows_t weights_rows, const ulong tokens, const uint experts, const uint k,           \
         const uint score, const uint groups, const uint top_groups, const uint renormalize,        \
         const float scale, const float eps, local float *values, /* experts a row */               \
-        local uint *keys,                                        /* the same */                    \
+        local uint4 *keys,                                       /* the same, as numbers */        \
         local uint *group_keys,                                  /* twice the groups a row */      \
         local int *chosen,                                       /* k a row */                     \
         local float *scratch                                     /* an item each */
@@ -29,16 +29,22 @@
         k, score, groups, top_groups, renormalize, scale, eps, values, keys, group_keys, chosen,   \
         scratch
 
-// The largest v of this row of items, NaN left out.
+// The largest v of this row of items, NaN left out; as local_sum.
 static inline float local_max(float v, local float *scratch)
 {
-    const uint lanes = get_local_size(0);
-    local float *row = scratch + get_local_id(1) * lanes;
-    row[get_local_id(0)] = v;
+    const uint i = get_local_id(0), n = get_local_size(0), heads = min(n, 16u);
+    local float *row = scratch + get_local_id(1) * n;
+    row[i] = v;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (i < heads) {
+        for (uint o = i + heads; o < n; o += heads)
+            v = fmax(v, row[o]);
+        row[i] = v;
+    }
     barrier(CLK_LOCAL_MEM_FENCE);
     float largest = row[0];
-    for (uint i = 1; i < lanes; i++)
-        largest = fmax(largest, row[i]);
+    for (uint o = 1; o < heads; o++)
+        largest = fmax(largest, row[o]);
     barrier(CLK_LOCAL_MEM_FENCE);
     return largest;
 }
@@ -59,16 +65,24 @@ static inline float logit_at(global const void *logits, uint type, ulong at, ulo
     return bias_type ? v + load_any(bias, bias_type, bias_rows.offset + e * bias_rows.inner) : v;
 }
 
-// How many of `count` keys come before the i-th.
-static inline uint place_of(local const uint *key, uint count, uint i)
+// How many of `count` keys come before the i-th: larger ones, and equal ones of a lower index. No key is
+// the largest number. quads: they are read four at a time.
+static inline uint place_of(local const uint *key, uint count, uint i, bool quads)
 {
     const uint mine = key[i];
-    uint place = 0;
-    for (uint o = 0; o < i; o++)
-        place += key[o] >= mine;
-    for (uint o = i + 1; o < count; o++)
-        place += key[o] > mine;
-    return place;
+    if (!quads) {
+        uint place = 0;
+        for (uint o = 0; o < count; o++)
+            place += key[o] + (o < i) > mine;
+        return place;
+    }
+    local const uint4 *key4 = (local const uint4 *)key;
+    int4 before = 0;
+    for (uint o = 0; o < count; o += 4) {
+        const int4 lower = (int4)(0, 1, 2, 3) < (int4)((int)i - (int)o); // -1 where it is
+        before -= key4[o / 4] - as_uint4(lower) > (uint4)(mine);
+    }
+    return (uint)(before.x + before.y + (before.z + before.w));
 }
 
 static inline void exclude_groups(local uint *key, local uint *group_key, uint experts, uint groups,
@@ -88,7 +102,7 @@ static inline void exclude_groups(local uint *key, local uint *group_key, uint e
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     for (uint g = lane; g < groups; g += lanes)
-        group_key[groups + g] = place_of(group_key, groups, g);
+        group_key[groups + g] = place_of(group_key, groups, g, false);
     barrier(CLK_LOCAL_MEM_FENCE);
     for (uint e = lane; e < experts; e += lanes)
         if (group_key[groups + e / width] >= top_groups)
@@ -102,7 +116,7 @@ select_experts(SELECT_PARAMETERS, const bool given, const ulong first, const boo
 {
     const uint lane = get_local_id(0), lanes = get_local_size(0), row = get_local_id(1);
     const ulong token = first + row, t = min(token, tokens - 1);
-    local uint *key = keys + row * experts;
+    local uint *key = (local uint *)keys + row * experts;
     local int *id = chosen + row * k;
     // Each item reads what it has written itself, until there has been a barrier.
     local float *logit = given ? values : values + row * experts;
@@ -135,7 +149,7 @@ select_experts(SELECT_PARAMETERS, const bool given, const ulong first, const boo
         exclude_groups(key, group_keys + row * 2 * groups, experts, groups, top_groups,
                        correction_type != 0);
     for (uint e = lane; e < experts; e += lanes) {
-        const uint place = place_of(key, experts, e);
+        const uint place = place_of(key, experts, e, experts % 4 == 0);
         if (place < k)
             id[place] = e;
     }
