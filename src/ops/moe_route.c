@@ -291,7 +291,7 @@ static size_t select_local_bytes(uint64_t rows, uint32_t lanes, uint32_t experts
 /* SORT_INTS, what dispatch_few takes. */
 static size_t sort_bytes(uint64_t pairs, uint32_t held)
 {
-    return (size_t)(16 * ((pairs + 3) / 4) + 2 * held + 2) * sizeof(cl_int);
+    return (size_t)(16 * ((pairs + 3) / 4) + UINT64_C(2) * held + 2) * sizeof(cl_int);
 }
 
 /* Rows of items of the one work-group that has all tokens. */
