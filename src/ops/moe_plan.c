@@ -326,7 +326,7 @@ moe_steps llmk_moe_steps(const llmk_moe_plan *p, uint64_t tokens, bool given,
     const bool routes = !products->ref && !given;
     s.select_dispatch = routes && llmk_moe_selects_and_dispatches(&p->ctx->caps, &route, p->held);
     s.route_one = routes && llmk_moe_routes_at_once(&p->ctx->caps, &route, p->held);
-    s.select_gathers = s.select_dispatch && products->gathers;
+    s.select_gathers = s.select_dispatch && !s.route_one && products->gathers;
     s.combine = products->combine && few && down == 1;
     /* Logits, choice and dispatch. */
     s.kernels = given || s.route_one ? 1 : s.select_dispatch ? 2 : 3;
