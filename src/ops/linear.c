@@ -611,12 +611,14 @@ static llmk_status self_test(llmk_trial *t, const void *problem)
                        t->variant->launch == llmk_linear_emulated_nv_stream_launch;
     const bool stream = codes || t->variant->launch == llmk_linear_nv_rows_launch ||
                         t->variant->launch == llmk_linear_emulated_nv_rows_launch;
-    const bool tiled = t->variant->launch == llmk_linear_nv_launch ||
-                       t->variant->launch == llmk_linear_emulated_nv_launch ||
-                       t->variant->launch == llmk_linear_nv_packed_launch ||
-                       t->variant->launch == llmk_linear_emulated_nv_packed_launch;
+    const bool packed = t->variant->launch == llmk_linear_nv_packed_launch ||
+                        t->variant->launch == llmk_linear_emulated_nv_packed_launch;
+    const bool tiled = packed || t->variant->launch == llmk_linear_nv_launch ||
+                       t->variant->launch == llmk_linear_emulated_nv_launch;
     if (tiled)
         LLMK_TRY(llmk_linear_self_test_plain(t, p->x.dtype, p->weights, p->y.dtype, 70, 264));
+    if (packed) /* tiles of 64 rows */
+        LLMK_TRY(llmk_linear_self_test_plain(t, p->x.dtype, p->weights, p->y.dtype, 40, 264));
     for (uint64_t m = 8; codes && m <= 16; m += 8)
         LLMK_TRY(llmk_linear_self_test_plain(t, p->x.dtype, p->weights, p->y.dtype, m, 70));
     return llmk_linear_self_test(t, p->x.dtype, p->weights, p->y.dtype,
