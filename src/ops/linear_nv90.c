@@ -34,10 +34,8 @@ static bool has_images(llmk_context *ctx, llmk_reason *why)
         {LLMK_NV90_NARROW_NAME, "-DX=f16"},
         {LLMK_NV90_NARROW_NAME, "-DX=bf16"},
         {"linear/linear_w8a8_wgmma.cl", ""},
-        {"grouped_linear/grouped_wgmma.cl", "-DX=f16 -DTILE_M=160"},
-        {"grouped_linear/grouped_wgmma.cl", "-DX=f16 -DTILE_M=192"},
-        {"grouped_linear/grouped_wgmma.cl", "-DX=bf16 -DTILE_M=160"},
-        {"grouped_linear/grouped_wgmma.cl", "-DX=bf16 -DTILE_M=192"},
+        {"grouped_linear/grouped_wgmma.cl", "-DX=f16"},
+        {"grouped_linear/grouped_wgmma.cl", "-DX=bf16"},
     };
     int known = atomic_load(&ctx->wgmma);
     if (known < 0) {
