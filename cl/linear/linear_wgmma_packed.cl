@@ -3,9 +3,9 @@
 // they become halves; x is B, in local memory. docs/matrix-units.md explains it.
 //
 // A work-group is five warpgroups. Four multiply, 64 rows of W by up to 128 of x each; warps of the
-// fifth bring x and the packed weights, STAGE_K of K at a time, and what groups have in common, and put
-// x into the order of the codes. Work-groups stay and take one tile of y after the other, or parts of
-// tiles. A kernel's number is the rows of x of its tile. x has one stride, on 16-byte boundaries.
+// fifth bring x and the packed weights, STAGE_K of K at a time, and what groups have in common.
+// Work-groups stay and take one tile of y after the other, or parts of tiles. A kernel's number is the
+// rows of x of its tile. x has one stride, on 16-byte boundaries.
 //
 //     -DX=f16 | bf16   -DW=u4_nv | s8_nv
 //     -DGROUPED=0   one scale a row of W     -DGROUPED=1   groups of a multiple of STAGE_K
@@ -16,6 +16,7 @@
 
 #include "linear/linear_wgmma_codes.clh"
 
+#define SPLIT_LANE (hidden((uint)get_local_id(0)) % 32)
 #include "linear/linear_split.clh"
 #include "linear/linear_units.clh"
 
@@ -25,32 +26,54 @@
 #define STAGE_K  (PRODUCTS * 16)
 
 // The warpgroups that multiply: `columns` of them have 64 columns of y each, `rows` of them t rows.
-#define WARPS 16
 #define SHAPE(t, columns, rows) ((t) | (columns) << 8 | (rows) << 16)
-#define T(h)       ((h)&255)
-#define TIGHT(h)   (GROUPED == 1 || T(h) == 128)          // in registers
-#define BATCH(h)   (W_IS_U4 && !TIGHT(h) ? 4 : 2)         // products that begin together
-#define COLUMNS(h) ((h) >> 8 & 255)
-#define ROWS(h)    ((h) >> 16)
-#define TILE_N(h)  (COLUMNS(h) * 64)
-#define TILE_M(h)  (ROWS(h) * T(h))
-#define W_BYTES(h) (TILE_N(h) / 16 * 1024) // two parts of each block of 16 rows
-#define G_BYTES(h) (TILE_N(h) / 2 * 16)
-#define X_BYTES(h) (TILE_M(h) * STAGE_K * 2)
-#define COPIED(h)  (X_BYTES(h) + W_BYTES(h))
-#define STAGE(h)   (COPIED(h) + G_BYTES(h))
-#define STAGES(h)  (208896 / STAGE(h) < 8 ? 208896 / STAGE(h) : 8)
-#define MAX_T      (GROUPED == 1 ? 64 : 128)
+#define T(h)                    ((h)&255)
+#define WARPS(h)                (COLUMNS(h) * ROWS(h) * 4)
+#define TIGHT(h)                (GROUPED == 1 || T(h) == 128)  // in registers
+#define BATCH(h)                (W_IS_U4 && !TIGHT(h) ? 4 : 2) // products that begin together
+#define COLUMNS(h)              ((h) >> 8 & 255)
+#define ROWS(h)                 ((h) >> 16)
+#define TILE_N(h)               (COLUMNS(h) * 64)
+#define TILE_M(h)               (ROWS(h) * T(h))
+#define W_BYTES(h)              (TILE_N(h) / 16 * 1024) // two parts of each block of 16 rows
+#define G_BYTES(h)              (TILE_N(h) / 2 * 16)
+#define X_BYTES(h)              (TILE_M(h) * STAGE_K * 2)
+#define COPIED(h)               (X_BYTES(h) + W_BYTES(h))
+#define STAGE(h)                (COPIED(h) + G_BYTES(h))
+#define SPACE(h)                (229376 - WARPS(h) * PATCH_SIZE * 4) // of local memory
+#define STAGES(h)               (SPACE(h) / STAGE(h) < 8 ? SPACE(h) / STAGE(h) : 8)
+#define MAX_T                   (GROUPED == 1 ? 64 : 128)
 
 static inline uint tiles_of(const linear_t a, const uint h)
 {
     return count_tiles(a, TILE_M(h), TILE_N(h));
 }
+// per: the stages that owners have in the upper half.
+LINEAR_INLINE share_t share_of(linear_t a, uint whole, uint per, const uint h)
+{
+    a.m = hidden((uint)a.m);
+    a.n = hidden(a.n);
+    return (share_t){(uint)get_group_id(0),
+                     (uint)get_num_groups(0),
+                     tiles_of(a, h),
+                     (a.k + STAGE_K - 1) / STAGE_K,
+                     whole,
+                     per & 0xffff,
+                     per >> 16};
+}
 static inline place_t place_of(const linear_t a, uint index, const uint h)
 {
     return place_of_tile_anew(a, index, TILE_M(h), TILE_N(h));
 }
-LINEAR_INLINE stages_t next_stage(stages_t s, const uint h) { return stage_after(s, STAGES(h)); }
+// By each warp that multiplies. (free_stage() takes a predicate.)
+static inline void leave_stage(const stages_t *s)
+{
+    nv90_barrier_arrive_warp(s->free + s->slot * 8);
+}
+LINEAR_INLINE stages_t next_stage(stages_t s, const uint h)
+{
+    return stage_after(s, STAGES(h));
+}
 
 // ---- The warps that copy
 
@@ -93,7 +116,7 @@ LINEAR_INLINE group_t group_in(uint4 v)
 #endif
 }
 
-// While maps are made: the first codes of a block are on their way.
+// While maps are made: the first codes of a block are on their way, and its scales.
 LINEAR_INLINE void expect_codes(const linear_t a, const share_t share, uint block, const uint h)
 {
     const piece_t p = piece_first(share);
@@ -102,167 +125,168 @@ LINEAR_INLINE void expect_codes(const linear_t a, const share_t share, uint bloc
         const ulong from = p.begin * 1024ul;
         nv90_prefetch(a.data + row * a.pitch + from,
                       (uint)min(a.pitch - from, (ulong)STAGES(h) * 1024));
+        if (GROUPED) {
+            const uint bytes = a.scale_kind == SCALE_F32 ? 64 : 32;
+            const uint first = group_of_k(a, p.begin * STAGE_K);
+            const uint groups = group_of_k(a, (p.end - 1) * STAGE_K) - first + 1;
+            nv90_prefetch((global const uchar *)a.scales + (row * a.groups + first) * bytes,
+                          groups * bytes);
+        }
     }
 }
 
-// Of `boxes`, which an item asks for (maps: of x, of the codes), and `groups`, of which a lane has
-// those of each 32nd pair of rows. Groups come from far away: those of AHEAD stages are asked for before
-// the first of them is free.
-#define AHEAD(h)   (TIGHT(h) ? 1 : 2)
-#define RECORDS(h) (TILE_N(h) / 64)
-LINEAR_INLINE void bring_tiles(linear_t a, stages_t s, uint raw, const share_t share, ulong maps,
-                               local told_t *told, const uint h, const bool boxes,
-                               const bool groups)
+// By a warp of which an item asks: boxes of x, of which it tells, or of the codes.
+LINEAR_INLINE void bring_boxes(const linear_t a, stages_t s, const share_t share, ulong map,
+                               local told_t *told, const uint h, const bool of_x)
 {
-    const uint lane = (uint)get_local_id(0) % 32, last = (a.n - 1) / 16;
-    if (GROUPED == 2)
-        a.scale_kind = SCALE_F16;
+    const bool asks = get_local_id(0) % 32 == 0;
     uint number = 0;
     for (piece_t p = piece_first(share); piece_is_there(share, p); p = piece_next(share, p)) {
         const place_t tile = place_of(a, p.tile, h);
-        uint unit[4];
-        UNROLL
-        for (uint j = 0; j < RECORDS(h); j++)
-            unit[j] = 0x3c003c00u; // 1
-        for (uint first = p.begin; first < p.end; first += AHEAD(h)) {
-            raw_group group_raw[2][4];
-            UNROLL
-            for (uint i = 0; groups && i < AHEAD(h); i++) {
-                const uint group = group_of_k(a, (first + i) * STAGE_K);
-                const uint block = hidden(tile.column / 16 + lane / 8);
-                UNROLL
-                for (uint j = 0; j < RECORDS(h); j++)
-                    group_raw[i][j] = load_group_at(a, min(block + j * 4, last), group, lane % 8);
+        for (uint stage = p.begin; stage < p.end; stage++) {
+            const uint to = s.tiles + s.slot * STAGE(h), full = s.full + s.slot * 8;
+            nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
+            if (asks && of_x) {
+                if (stage == p.begin)
+                    told[number % TOLD] = (told_t){p.end - p.begin, p.tile, tile.row, tile.column};
+                nv90_barrier_expect(full, X_BYTES(h));
+                for (uint part = 0; part < STAGE_K; part += 64)
+                    nv90_box_rows(to + part * (TILE_M(h) * 2), map, stage * STAGE_K + part,
+                                  tile.row, full);
+            } else if (asks) {
+                nv90_barrier_expect(full, W_BYTES(h));
+                nv90_box_codes(to + X_BYTES(h), map, stage * 2, tile.column / 16, full);
             }
-            UNROLL
-            for (uint i = 0; i < AHEAD(h); i++) {
-                const uint stage = first + i, to = s.tiles + s.slot * STAGE(h);
-                const uint full = s.full + s.slot * 8;
-                if (stage >= p.end)
-                    break;
-                nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
-                if (boxes && lane == 0) {
-                    if (stage == p.begin)
-                        told[number % TOLD] =
-                            (told_t){p.end - p.begin, p.tile, tile.row, tile.column};
-                    nv90_barrier_expect(raw + s.slot * 8, X_BYTES(h));
-                    for (uint part = 0; part < STAGE_K; part += 64)
-                        nv90_box_rows(to + part * (TILE_M(h) * 2), maps, stage * STAGE_K + part,
-                                      tile.row, raw + s.slot * 8);
-                    nv90_barrier_expect(full, W_BYTES(h));
-                    nv90_box_rows(to + X_BYTES(h), maps + NV90_MAP_BYTES, stage * 128,
-                                  tile.column / 16, full);
-                }
-                if (groups) {
-                    UNROLL
-                    for (uint j = 0; j < RECORDS(h); j++)
-                        nv90_put(to + COPIED(h) + lane * 16 + j * 512,
-                                 record_of(a, group_raw[i][j], unit + j));
-                    nv90_warp_sync();
-                    if (lane == 0)
-                        nv90_barrier_arrive(full);
-                }
-                s = next_stage(s, h);
-            }
+            s = next_stage(s, h);
         }
         number++;
     }
     nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
-    if (lane == 0) {
-        if (boxes) {
+    if (asks) {
+        if (of_x)
             told[number % TOLD].stages = 0;
-            nv90_barrier_arrive(s.full + s.slot * 8);
-        }
-        if (groups)
-            nv90_barrier_arrive(s.full + s.slot * 8);
+        nv90_barrier_arrive(s.full + s.slot * 8);
     }
 }
 
-// ---- Weights to operands
-//
-// Of every 32 along K lane q of a quad has weights 8q ... 8q+7, four pairs; of 16 along K wgmma wants
-// from it those that lie with pairs q and q + 4 of x. So x is put into another order, where it lies:
-// of each 64 bytes of a row, four chunks of four pairs, chunk c becomes pair c of each chunk.
-
-// Word lane % 4 of the 16 bytes at each of four addresses, those of lanes r, r + 8, r + 16 and r + 24,
-// r = lane / 4.
-static inline uint4 get_words(uint from)
+// What a pair of rows has in common, of scales and zeros number i; those of the next group are 8 on.
+LINEAR_INLINE raw_group raw_of(const linear_t a, uint i)
 {
-    uint4 v;
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "r"(from)
-                 : "memory");
-    return v;
+    raw_group r = {(uint2)(0u), 0};
+    if (a.scale_kind == SCALE_F32)
+        r.scale = ((global const uint2 *)a.scales)[i];
+    else
+        r.scale.x = ((global const uint *)a.scales)[i];
+    if (a.zeros)
+        r.zero = W_IS_U4 ? a.zeros[i] : ((global const ushort *)a.zeros)[i];
+    return r;
 }
 
-// Where chunk `chunk` of row r of an atom lies: as nv90_offset(), with rows in such an order that what
-// eight lanes put is in different banks.
-static inline uint place_of_chunk(uint r, uint chunk)
-{
-    const uint row = r / 2 | r % 2 * 4;
-    return row * NV90_ROW + ((chunk ^ row) * 16);
-}
-
-// Three warps for tiles of 128 rows, where another brings all; two for others, whose stages are short.
-#define MERGED(h)      (T(h) == 128)
-#define ORDER_WARPS(h) (MERGED(h) ? 3 : 2)
-#define ORDER_STEP     (16 * NV90_ROW)
-// The count stages of all pieces.
-LINEAR_INLINE void order_x(stages_t s, uint raw, uint count, uint warp, const uint h)
+// Two warps have the groups, a lane those of each 32nd pair of rows. They come from far away: where there
+// are registers they are asked for a stage ahead.
+#define RECORDS(h) (TILE_N(h) / 128)
+LINEAR_INLINE void bring_groups(linear_t a, stages_t s, uint whole, uint per, uint warp,
+                                const uint h)
 {
     const uint lane = (uint)get_local_id(0) % 32;
-    const uint from = place_of_chunk(lane % 8, lane / 8), to = place_of_chunk(lane / 4, lane % 4);
-    for (; count > 0; count--) {
-        const uint x = s.tiles + s.slot * STAGE(h) + warp * ORDER_STEP;
-        const uint f0 = hidden(x + from), f1 = hidden(x + (from ^ 64));
-        const uint t0 = hidden(x + to), t1 = hidden(x + (to ^ 64));
-        nv90_barrier_wait(raw + s.slot * 8, s.phase);
-        _Pragma("unroll 1")
-        for (uint i = 0; i < X_BYTES(h) - warp * ORDER_STEP; i += ORDER_WARPS(h) * ORDER_STEP) {
-            const uint next = i + 8 * NV90_ROW;
-            const uint4 v0 = get_words(f0 + i), v1 = get_words(f1 + i), v2 = get_words(f0 + next),
-                        v3 = get_words(f1 + next);
-            nv90_put(t0 + i, v0);
-            nv90_put(t1 + i, v1);
-            nv90_put(t0 + next, v2);
-            nv90_put(t1 + next, v3);
+    if (GROUPED == 2)
+        a.scale_kind = SCALE_F16;
+    for (piece_t p = piece_first(share_of(a, whole, per, h));
+         piece_is_there(share_of(a, whole, per, h), p);
+         p = piece_next(share_of(a, whole, per, h), p)) {
+        const uint first = place_of(a, p.tile, h).column / 16 + lane / 8;
+        raw_group raw[2], next[2];
+        uint from[2], unit[2];
+        UNROLL
+        for (uint j = 0; j < RECORDS(h); j++) {
+            const uint block = min(first + (warp * RECORDS(h) + j) * 4, (a.n - 1) / 16);
+            from[j] = block * a.groups * 8 + lane % 8;
+            next[j] = raw_of(a, from[j] + group_of_k(a, p.begin * STAGE_K) * 8);
+            unit[j] = 0x3c003c00u; // 1
         }
-        nv90_copies_land(0);
-        nv90_warp_sync();
-        if (lane == 0)
-            nv90_barrier_arrive(s.full + s.slot * 8);
-        s = next_stage(s, h);
+        for (uint stage = p.begin; stage < p.end; stage++) {
+            const uint of = TIGHT(h) ? stage : min(stage + 1, p.end - 1);
+            const uint group = group_of_k(a, of * STAGE_K);
+            UNROLL
+            for (uint j = 0; j < RECORDS(h); j++) {
+                raw[j] = next[j];
+                next[j] = raw_of(a, from[j] + group * 8);
+                if (TIGHT(h))
+                    raw[j] = next[j];
+            }
+            const uint to = s.tiles + s.slot * STAGE(h) + COPIED(h) + lane * 16;
+            nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
+            UNROLL
+            for (uint j = 0; j < RECORDS(h); j++)
+                nv90_put(to + (warp * RECORDS(h) + j) * 512, record_of(a, raw[j], unit + j));
+            nv90_warp_sync();
+            if (lane == 0)
+                nv90_barrier_arrive(s.full + s.slot * 8);
+            s = next_stage(s, h);
+        }
     }
     nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
     if (lane == 0)
         nv90_barrier_arrive(s.full + s.slot * 8);
 }
 
+// ---- Weights to operands
+//
+// Of every 32 along K the layout gives lane q of a quad weights 8q ... 8q+7, four pairs. wgmma wants
+// pair q of each eight: a lane reads the words that have it from where those of all four lanes lie,
+// and of two of them selects.
+
+// Of a part: of four lanes, word q / 2 of the first and of the second half of their 16 bytes.
+typedef struct {
+    uint v[2][4];
+} codes_t;
+
+// Bytes of two such words that are of pair q % 2, in the order of one lane's. swapped: the words are.
+static inline uint pairs_of(uint lane, uint swapped)
+{
+    const uint odd = lane & 1;
+    return (W_IS_U4 ? 0x6240 + odd * 0x1111 : 0x5410 + odd * 0x2222) ^ swapped * 0x4444;
+}
+
 // The operands of product i of a part, whose codes these are.
-LINEAR_INLINE void operands(uint *a, uint4 codes, const uint i, halves_zeros z)
+LINEAR_INLINE void operands(uint *a, codes_t codes, uint pairs, const uint i, halves_zeros z)
 {
 #if W_IS_U4
-    const uint w = i == 0 ? codes.x : i == 1 ? codes.y : i == 2 ? codes.z : codes.w;
+    const uint *v = codes.v[i / 2] + i % 2 * 2;
+    const uint w = bytes_select(v[0], v[1], pairs);
 #if GROUPED == 2
     unit_operands(w, z, a);
 #else
     u4_operands(w, z, a);
 #endif
 #else
-    s8_operands(i ? codes.y : codes.x, i ? codes.w : codes.z, z, a);
+    const uint j = i * 2;
+    s8_operands(bytes_select(codes.v[0][j], codes.v[0][j + 1], pairs),
+                bytes_select(codes.v[1][j], codes.v[1][j + 1], pairs), z, a);
 #endif
 }
 
 // ---- The warpgroups that multiply
 
 typedef struct {
-    uint codes_at, group_at, x_at; // in a stage
+    uint codes_at, group_at; // in a stage
+    uint pairs;
+    ulong x; // what wgmma is told of stage 0
 } lane_t;
 
-LINEAR_INLINE uint4 codes_of(const stages_t *s, uint part, lane_t l, const uint h)
+// Of a batch of products that begins with product i of a stage.
+LINEAR_INLINE codes_t codes_of(const stages_t *s, const uint i, lane_t l, const uint h)
 {
-    return nv90_get(s->tiles + s->slot * STAGE(h) + l.codes_at + part * 512);
+    const uint part = i / PART, first = W_IS_U4 ? i % PART / 2 : 0;
+    codes_t codes;
+    UNROLL
+    for (uint j = first; j < (W_IS_U4 ? first + BATCH(h) / 2 : 2); j++)
+        UNROLL
+    for (uint lane = 0; lane < 4; lane++)
+        codes.v[j][lane] =
+            nv90_get_word(s->tiles + s->slot * STAGE(h) + (l.codes_at ^ lane / 2 * 32) +
+                          (part * (W_BYTES(h) / 2) + j * 8 + lane % 2 * 16));
+    return codes;
 }
 LINEAR_INLINE group_t stage_group(const stages_t *s, lane_t l, const uint h)
 {
@@ -274,9 +298,8 @@ LINEAR_INLINE void multiply(float *sums, const uint *a, const stages_t *s, lane_
                             uint keep, const uint h)
 {
     // Rows of a tile of x are 64 of K.
-    const uint product = i * BATCH(h), x = s->tiles + s->slot * STAGE(h) + l.x_at;
-    const ulong b =
-        nv90_descriptor(x + product / 4 * (TILE_M(h) * NV90_ROW) + product % 4 * 32);
+    const uint product = i * BATCH(h), x = product / 4 * (TILE_M(h) * NV90_ROW) + product % 4 * 32;
+    const ulong b = nv90_descriptor_at(l.x, s->slot * (STAGE(h) / 16) + x / 16);
     if (T(h) == 32 && BATCH(h) == 4)
         nv90_multiply_a4_32(sums, a, b, keep);
     else if (T(h) == 32)
@@ -319,8 +342,8 @@ LINEAR_INLINE void scale(float *to, const float *sums, float2 scale, const uint 
 
 // `count` stages. Operands are made a batch of products ahead, while those before are running, of codes
 // that are asked for a part ahead. to: the sums of all groups; sums itself but for GROUPED == 1.
-LINEAR_INLINE void sum_stages(const linear_t a, uint count, stages_t *stages, lane_t l,
-                              float *sums, float *to, const uint h)
+LINEAR_INLINE void sum_stages(const linear_t a, uint count, stages_t *stages, lane_t l, float *sums,
+                              float *to, const uint h)
 {
     const bool never = a.pitch == 0;
     const uint batches = PRODUCTS / BATCH(h);
@@ -333,12 +356,10 @@ LINEAR_INLINE void sum_stages(const linear_t a, uint count, stages_t *stages, la
     for (uint i = 0; i < 8 * BATCH(h); i++)
         set[i] = 0;
     group_t group = stage_group(&s, l, h);
-    uint4 codes = codes_of(&s, 0, l, h);
+    codes_t codes = codes_of(&s, 0, l, h);
     UNROLL
     for (uint i = 0; i < BATCH(h); i++)
-        operands(set + 4 * i, codes, i, group.zeros);
-    if (BATCH(h) == PART)
-        codes = codes_of(&s, 1, l, h);
+        operands(set + 4 * i, codes, l.pairs, i, group.zeros);
     for (uint stage = 0; stage < count; stage++) {
         const bool last = stage + 1 == count;
         group_t next = group;
@@ -347,13 +368,7 @@ LINEAR_INLINE void sum_stages(const linear_t a, uint count, stages_t *stages, la
             const uint made = (i + 1) % batches * BATCH(h); // of the next stage, where it is 0
             uint *const other = set + (i + 1) % 2 * 4 * BATCH(h);
             multiply(sums, set + i % 2 * 4 * BATCH(h), &s, l, i, GROUPED == 1 ? i > 0 : 1, h);
-            held(other, h);
-            UNROLL
-            for (uint j = 0; j < BATCH(h); j++)
-                operands(other + 4 * j, codes, (made + j) % PART, made ? group.zeros : next.zeros);
-            if (!GROUPED && i == 0 && stage > 0)
-                free_stage(&after); // that of the stage before
-            if (made + BATCH(h) == PRODUCTS) {
+            if (made == 0) {
                 // The next stage; at the end, this one again.
                 after = s;
                 if (!last) {
@@ -362,17 +377,27 @@ LINEAR_INLINE void sum_stages(const linear_t a, uint count, stages_t *stages, la
                 }
                 if (GROUPED)
                     next = stage_group(&after, l, h);
-                codes = codes_of(&after, 0, l, h);
-            } else if ((made + BATCH(h)) % PART == 0) {
-                codes = codes_of(made ? &s : &after, (made + BATCH(h)) / PART, l, h);
             }
+            if (!TIGHT(h))
+                codes = codes_of(made ? &s : &after, made, l, h);
+            held(other, h);
+            if (TIGHT(h))
+                codes = codes_of(made ? &s : &after, made, l, h);
+            if (!GROUPED && i == 0 && stage > 0)
+                leave_stage(&after); // that of the stage before
+            UNROLL
+            for (uint j = 0; j < BATCH(h); j++)
+                operands(other + 4 * j, codes, l.pairs, (made + j) % PART,
+                         made ? group.zeros : next.zeros);
         }
         if (GROUPED) {
             nv90_make_first(never, s.full, set, 4 * BATCH(h));
             end(sums, h);
-            free_stage(&s);
+            leave_stage(&s);
 #if GROUPED == 2
-            scale(sums, sums, last ? unit_scales(next.unit.scales) * UNIT : next.unit.turn, h);
+            if (last)
+                break;
+            scale(sums, sums, next.unit.turn, h);
 #else
             scale(to, sums, group.scale, h);
 #endif
@@ -382,10 +407,13 @@ LINEAR_INLINE void sum_stages(const linear_t a, uint count, stages_t *stages, la
         s = after;
         after = done;
     }
-#if !GROUPED
+#if GROUPED == 2
+    scale(sums, sums, unit_scales(group.unit.scales) * UNIT, h);
+#elif !GROUPED
     end(sums, h);
-    free_stage(&s);
-    scale(to, sums, group.scale, h);
+    const float2 factors = stage_group(&s, l, h).scale; // again
+    leave_stage(&s);
+    scale(to, sums, factors, h);
 #endif
     *stages = next_stage(s, h);
 }
@@ -415,13 +443,19 @@ LINEAR_INLINE void store_patch(linear_t a, const float *total, uint from, local 
                  told->column + block_of(warp, h) * 16, patches + warp * PATCH_SIZE, lane);
 }
 
+LINEAR_INLINE lane_t lane_of(stages_t s, const uint h)
+{
+    const uint item = hidden((uint)get_local_id(0)), lane = item % 32;
+    const uint block = block_of(item / 32, h), row = block * 4 + lane / 8; // of two rows of W
+    return (lane_t){X_BYTES(h) + row * NV90_ROW + ((lane & 4) ^ (row & 6)) * 16 + lane % 4 / 2 * 4,
+                    COPIED(h) + (block * 8 + lane / 4) * 16, pairs_of(lane, row & 1),
+                    nv90_descriptor(s.tiles + rows_of((uint)get_local_id(0) / 32, h) * NV90_ROW)};
+}
+
 LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *told, uint whole,
                                   uint per, global float *places, global uint *counts,
                                   local float *patches, const uint h)
 {
-    const uint item = (uint)get_local_id(0), lane = item % 32, of_w = block_of(item / 32, h);
-    const lane_t l = {X_BYTES(h) + of_w * 1024 + lane * 16, COPIED(h) + (of_w * 8 + lane / 4) * 16,
-                      rows_of(item / 32, h) * NV90_ROW};
     for (uint number = 0;; number++) {
         nv90_barrier_wait(s.full + s.slot * 8, s.phase);
         const uint count = told[number % TOLD].stages;
@@ -432,89 +466,110 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
         UNROLL
         for (uint i = 0; i < T(h) / 2; i++)
             sums[i] = 0.0f;
-        sum_stages(a, count, &s, l, sums, total, h);
+        sum_stages(a, count, &s, lane_of(s, h), sums, total, h);
 
         local const told_t *tile = told + hidden(number) % TOLD;
         const uint stages = (a.k + STAGE_K - 1) / STAGE_K;
         bool all = count == stages;
         if (!all) {
-            const share_t share = {(uint)get_group_id(0), (uint)get_num_groups(0), 0, stages,
-                                   whole, per};
+            const share_t share = share_of(a, hidden(whole), hidden(per), h);
             const piece_t piece = {.tile = tile->tile};
             all = split_meet(share, piece, places, counts, total, T(h) / 2,
-                             hidden((uint)get_local_id(0)) / 32, WARPS);
+                             hidden((uint)get_local_id(0)) / 32, WARPS(h));
         }
+        const bool plain = is_plain(a);
+        if (all && plain) {
+            const uint self = hidden((uint)get_local_id(0)), warp = self / 32;
+            store_plain(a, total, tile->row + rows_of(warp, h),
+                        tile->column + block_of(warp, h) * 16, patches + warp * PATCH_SIZE,
+                        self % 32, T(h));
+        }
+        const uint other = all && !plain; // in no predicate
         UNROLL
         for (uint i = 0; i < T(h); i += PATCH)
-            if (all)
+            if (hidden(other))
                 store_patch(a, total + i / 2, i, tile, patches, h);
     }
 }
 
-#define ITEMS (WARPS * 32)
+// Registers go from the last warpgroup to those that multiply.
+LINEAR_INLINE void take_registers(const uint h)
+{
+    if (WARPS(h) == 8)
+        nv90_registers_up(216);
+    else if (TIGHT(h))
+        nv90_registers_up(112);
+    else
+        nv90_registers_up(104);
+}
+LINEAR_INLINE void give_registers(const uint h)
+{
+    if (WARPS(h) == 8)
+        nv90_registers_down(72);
+    else if (TIGHT(h))
+        nv90_registers_down(32);
+    else
+        nv90_registers_down(64);
+}
+
+#define ITEMS(h) (WARPS(h) * 32)
 #define PACKED(number, shape)                                                                      \
-    kernel __attribute__((reqd_work_group_size(ITEMS + 128, 1, 1))) RESIDENT(1) void               \
-        linear_wgmma_packed_##number(LINEAR_PARAMETERS, SPLIT_PARAMETERS)                          \
+    kernel __attribute__((reqd_work_group_size(ITEMS(shape) + 128, 1, 1)))                         \
+    RESIDENT(1) void linear_wgmma_packed_##number(LINEAR_PARAMETERS, SPLIT_PARAMETERS)             \
     {                                                                                              \
         const uint h = shape;                                                                      \
         local uchar tiles[STAGES(shape) * STAGE(shape)] __attribute__((aligned(1024)));            \
         local uchar maps[2 * NV90_MAP_BYTES] __attribute__((aligned(128)));                        \
-        local float patches[WARPS * PATCH_SIZE] __attribute__((aligned(16)));                      \
-        local ulong barriers[3 * STAGES(shape)];                                                   \
+        local float patches[WARPS(shape) * PATCH_SIZE] __attribute__((aligned(16)));               \
+        local ulong barriers[2 * STAGES(shape)];                                                   \
         local told_t told[TOLD];                                                                   \
         local uint slot;                                                                           \
         const linear_t a = LINEAR_ARGUMENTS;                                                       \
         const uint item = (uint)get_local_id(0), full = (uint)(size_t)barriers;                    \
         const stages_t s = {(uint)(size_t)tiles, full, full + STAGES(h) * 8, 0, 0};                \
-        const uint raw = full + STAGES(h) * 16; /* barriers: x has come */                         \
         if (item < STAGES(h)) {                                                                    \
-            nv90_barrier_init(raw + item * 8, 1);                                                  \
-            nv90_barrier_init(s.full + item * 8, 2 + ORDER_WARPS(h));                              \
-            nv90_barrier_init(s.free + item * 8, WARPS);                                           \
+            nv90_barrier_init(s.full + item * 8, 4);                                               \
+            nv90_barrier_init(s.free + item * 8, WARPS(h));                                        \
         }                                                                                          \
         const uint map = (uint)(size_t)maps;                                                       \
-        const share_t share = SPLIT_SHARE(tiles_of(a, h), (a.k + STAGE_K - 1) / STAGE_K);          \
-        if (item == ITEMS)                                                                         \
+        if (item == ITEMS(h))                                                                      \
             nv90_map_rows(map, (global const ushort *)x + x_rows.offset, k, (uint)m,               \
                           m > 1 ? x_rows.s0 * 2 : 16, TILE_M(h));                                  \
-        else if (item == ITEMS + 32)                                                               \
-            nv90_map_bytes(map + NV90_MAP_BYTES, data, pitch, (n + 15) / 16, TILE_N(h) / 16);      \
-        else if (item == ITEMS + 64)                                                               \
+        else if (item == ITEMS(h) + 32)                                                            \
+            nv90_map_codes(map + NV90_MAP_BYTES, data, pitch, (n + 15) / 16, TILE_N(h) / 16);      \
+        else if (item == ITEMS(h) + 64)                                                            \
             slot = nv90_take_slot();                                                               \
-        else if (item >= ITEMS + 96 && item < ITEMS + 96 + TILE_N(h) / 16)                         \
-            expect_codes(a, share, item % 32, h);                                                  \
+        else if (item >= ITEMS(h) + 96 && item < ITEMS(h) + 96 + TILE_N(h) / 16)                   \
+            expect_codes(a, share_of(a, split_whole, split_per, h), item % 32, h);                 \
         barrier(CLK_LOCAL_MEM_FENCE);                                                              \
-        if (item < ITEMS) {                                                                        \
-            if (!TIGHT(shape))                                                                     \
-                nv90_registers_up(104);                                                            \
-            else                                                                                   \
-                nv90_registers_up(112);                                                            \
+        if (item < ITEMS(h)) {                                                                     \
+            take_registers(h);                                                                     \
             multiply_tiles(a, s, told, split_whole, split_per, split_sums, split_counts, patches,  \
                            h);                                                                     \
         } else {                                                                                   \
-            if (!TIGHT(shape))                                                                     \
-                nv90_registers_down(64);                                                           \
-            else                                                                                   \
-                nv90_registers_down(32);                                                           \
-            const uint warp = item / 32 - WARPS;                                                   \
-            if (warp == 0) {                                                                       \
-                const ulong published = nv90_map_of(slot, 0);                                      \
-                nv90_maps_publish(published, map);                                                 \
-                bring_tiles(a, s, raw, share, published, told, h, true, MERGED(shape));            \
-            } else if (!MERGED(shape) && warp == 1) {                                              \
-                bring_tiles(a, s, raw, share, 0, told, h, false, true);                            \
+            give_registers(h);                                                                     \
+            const share_t share = share_of(a, split_whole, split_per, h);                          \
+            const uint warp = hidden((uint)get_local_id(0)) / 32 - WARPS(h);                       \
+            if (warp < 2) {                                                                        \
+                const ulong published = nv90_map_of(slot, warp);                                   \
+                nv90_map_publish(published, map + warp * NV90_MAP_BYTES);                          \
+                if (warp == 0)                                                                     \
+                    bring_boxes(a, s, share, published, told, h, true);                            \
+                else                                                                               \
+                    bring_boxes(a, s, share, published, told, h, false);                           \
             } else {                                                                               \
-                order_x(s, raw, share_stages(share), warp - (MERGED(shape) ? 1 : 2), h);           \
+                bring_groups(a, s, split_whole, split_per, warp - 2, h);                           \
             }                                                                                      \
         }                                                                                          \
         /* All boxes have arrived. */                                                              \
         barrier(CLK_LOCAL_MEM_FENCE);                                                              \
-        if (item == ITEMS)                                                                         \
+        if (hidden((uint)get_local_id(0)) == ITEMS(h))                                             \
             nv90_give_slot(slot);                                                                  \
     }
 
 PACKED(32, SHAPE(32, 4, 1))
 PACKED(64, SHAPE(64, 4, 1))
+PACKED(64_narrow, SHAPE(64, 2, 1))
 #if GROUPED == 1
 PACKED(128, SHAPE(64, 2, 2))
 #else
