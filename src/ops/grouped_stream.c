@@ -19,11 +19,12 @@
 #define COMBINE_CODES_WARPS 16u /* but 4-bit ones with many scales, which take more registers */
 #define MORE_WARPS          4u
 #define MOST_WARPS          16u
-/* Work-groups of these that find room on a compute unit. Where W is rows, so many times as many are
- * launched at most: they take turns, since of the tiles that there may be most may not be there. */
+/* Work-groups of these that find room on a compute unit. Where W is rows of many experts, so many times
+ * as many are launched: they take turns, since most tiles that there may be may not be there. */
 #define ROWS_RESIDENT 3u
 #define MORE_RESIDENT 4u
 #define TURNS         4u
+#define MANY_TILES    32u
 /* What the kernels take at most; emulated, the warps' scratch too. */
 #define LOCAL_BYTES    (24u << 10)
 #define EMULATOR_BYTES (MOST_WARPS * (5u << 10))
@@ -98,7 +99,7 @@ static uint32_t height(uint64_t rows, uint64_t experts, bool few, bool codes)
 }
 
 enum { STAGE_LINEAR, STAGE_GATED, STAGE_COMBINE };
-enum { PLAIN, ZEROS, AFFINE, GATHERED };
+enum { PLAIN, ZEROS, AFFINE, GATHERED, IN_TURN };
 
 static int kind_of(const grouped_problem *p)
 {
@@ -113,17 +114,21 @@ static int kind_of(const grouped_problem *p)
 }
 
 static llmk_kernel open_kernel(llmk_launch *launch, const grouped_problem *p, const char *unit,
-                               int stage)
+                               int stage, int kind)
 {
-    static const char *const kernels[][2][GATHERED + 1] = {
+    static const char *const kernels[][2][IN_TURN + 1] = {
         [STAGE_LINEAR] = {{"grouped_stream_low", "grouped_stream_low_zeros",
-                           "grouped_stream_low_affine", "grouped_stream_gathered"},
+                           "grouped_stream_low_affine", "grouped_stream_gathered",
+                           "grouped_stream_low_turns"},
                           {"grouped_stream_high", "grouped_stream_high_zeros",
-                           "grouped_stream_high_affine", "grouped_stream_gathered"}},
+                           "grouped_stream_high_affine", "grouped_stream_gathered",
+                           "grouped_stream_high_turns"}},
         [STAGE_GATED] = {{"grouped_stream_gated_low", "grouped_stream_gated_low_zeros",
-                          "grouped_stream_gated_low_affine", "grouped_stream_gated_gathered"},
+                          "grouped_stream_gated_low_affine", "grouped_stream_gated_gathered",
+                          "grouped_stream_gated_low_turns"},
                          {"grouped_stream_gated_high", "grouped_stream_gated_high_zeros",
-                          "grouped_stream_gated_high_affine", "grouped_stream_gated_gathered"}},
+                          "grouped_stream_gated_high_affine", "grouped_stream_gated_gathered",
+                          "grouped_stream_gated_high_turns"}},
         [STAGE_COMBINE] = {{"grouped_stream_combine", "grouped_stream_combine_zeros",
                             "grouped_stream_combine_affine", "grouped_stream_combine_gathered"}}};
     const bool high = stage != STAGE_COMBINE && p->height != LOW;
@@ -134,7 +139,7 @@ static llmk_kernel open_kernel(llmk_launch *launch, const grouped_problem *p, co
               llmk_grouped_is_codes(w) ? llmk_digits(llmk_linear_span(w)) : "", " -DFRAGMENT_MMA",
               unit, NULL);
     return llmk_kernel_open(launch, "grouped_linear/grouped_stream.cl", defines,
-                            kernels[stage][high][kind_of(p)]);
+                            kernels[stage][high][kind]);
 }
 
 static uint32_t warps_of(const grouped_problem *p)
@@ -151,22 +156,25 @@ static llmk_status launch_stream(llmk_launch *launch, const grouped_problem *p, 
     const uint32_t columns = gated ? COLUMNS_PAIRED : COLUMNS;
     const uint64_t blocks = (llmk_grouped_outputs(p) + columns - 1) / columns;
     const uint32_t warps = warps_of(p), units = launch->ctx->caps.compute_units;
-    const uint64_t room = (uint64_t)units * (warps == ROWS_WARPS ? ROWS_RESIDENT : MORE_RESIDENT);
+    const uint64_t turns =
+        TURNS * (uint64_t)units * (warps == ROWS_WARPS ? ROWS_RESIDENT : MORE_RESIDENT);
+    const int kind = kind_of(p);
     for (size_t i = 0; i < p->weights->segment_count; i++) {
         const llmk_segment *s = &p->weights->segments[i];
-        llmk_kernel k = open_kernel(launch, p, unit, gated ? STAGE_GATED : STAGE_LINEAR);
+        const uint64_t tiles = llmk_grouped_most_tiles(p, s), most = tiles * blocks;
+        const bool in_turn = !codes && kind == PLAIN && tiles >= MANY_TILES && most > turns;
+        const uint64_t room = (uint64_t)units * MORE_RESIDENT;
+        llmk_kernel k = open_kernel(launch, p, unit, gated ? STAGE_GATED : STAGE_LINEAR,
+                                    in_turn ? IN_TURN : kind);
         llmk_grouped_arg(&k, p, s);
         if (gated)
             llmk_grouped_arg_gate(&k, p->gate, &p->gate->up->segments[i]);
         llmk_arg_u32(&k, p->height);
         if (!gated) {
             llmk_arg_u32(&k, p->most_ways ? p->most_ways : 1);
-            llmk_arg_u32(&k, units * MORE_RESIDENT);
+            llmk_arg_u32(&k, (uint32_t)(room < most ? room : most));
         }
-        const bool splits = !gated && !codes && p->most_ways && kind_of(p) != GATHERED;
-        const uint64_t most = llmk_grouped_most_tiles(p, s) * blocks * (splits ? p->most_ways : 1);
-        const bool in_turn = !codes && most > TURNS * room;
-        LLMK_TRY(llmk_kernel_enqueue(&k, (size_t[]){(size_t)(in_turn ? TURNS * room : most), 1, 1},
+        LLMK_TRY(llmk_kernel_enqueue(&k, (size_t[]){(size_t)(in_turn ? turns : most), 1, 1},
                                      (size_t[]){(size_t)warps * WARP, 1, 1}));
     }
     return LLMK_OK;
@@ -176,7 +184,7 @@ static llmk_status combine_stream(llmk_launch *launch, const grouped_problem *p,
                                   const grouped_combine *combine, const char *unit)
 {
     const size_t blocks = (size_t)((p->weights->n + COLUMNS_COMBINE - 1) / COLUMNS_COMBINE);
-    llmk_kernel k = open_kernel(launch, p, unit, STAGE_COMBINE);
+    llmk_kernel k = open_kernel(launch, p, unit, STAGE_COMBINE, kind_of(p));
     llmk_grouped_arg(&k, p, &p->weights->segments[0]);
     llmk_grouped_arg_combine(&k, p, combine);
     llmk_arg_u32(&k, p->height);

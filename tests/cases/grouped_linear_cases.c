@@ -74,6 +74,9 @@ static const case_entry entries[] = {
     {"r=40 e=8 n=48 k=256 y=f32", CASE_QUICK},
     {"r=90 e=8 n=50 k=128 rows=skewed y=f32 fan=2", CASE_QUICK},
     {"r=12 e=8 n=48 k=256 x=bf16 w=bf16 rows=sparse y=bf16", CASE_QUICK},
+    /* many experts, of whose tiles most may not be there: work-groups take turns */
+    {"r=70 e=40 n=64 k=128 rows=sparse y=f32 bias=f32", CASE_QUICK},
+    {"r=40 e=60 n=64 k=128 y=f32", CASE_QUICK},
     /* experts in layouts of matrix units */
     {"r=7 e=4 n=48 k=512 w=w4 group=128 zeros=none nv y=f32", CASE_QUICK},
     {"r=30 e=4 n=48 k=256 w=w4 group=128 zeros=none nv y=f32", CASE_QUICK},

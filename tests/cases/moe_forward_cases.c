@@ -152,6 +152,9 @@ static const case_entry entries[] = {
     {"t=20 e=32 k=1 h=32 f=512 ids=one y=f32", CASE_QUICK},
     {"t=60 e=40 k=2 h=32 f=640 ids=one bias=f16 y=f32", CASE_QUICK},
     {"t=200 e=2 k=1 h=160 f=1024 y=f32", CASE_QUICK},
+    /* many experts, few of which have rows */
+    {"t=30 e=40 k=2 h=128 f=128 routing=hot y=f32", CASE_QUICK},
+    {"t=16 e=40 k=2 h=128 f=128 y=f32", CASE_QUICK},
 
     /* the models with F = 512, as the reference project has them */
     {"model=mixtral-8x7b f=512 t=1", CASE_FULL},

@@ -45,7 +45,8 @@ static const case_entry entries[] = {
     {"t=20 k=3 h=40 gap=8", CASE_QUICK},
     {"t=20 k=3 h=40 gap=1 pad=1", CASE_QUICK},
     {"t=20 k=3 h=40 inner=2 g=11", CASE_QUICK},
-    {"t=2100 k=4 e=5", CASE_QUICK}, /* stretches of more pairs than an item remembers */
+    {"t=700 k=4 e=5 ids=wild", CASE_QUICK},
+    {"t=2100 k=4 e=5", CASE_QUICK}, /* more pairs than have a bit each */
     {"t=2100 k=4 e=5 g=20 ids=wild", CASE_QUICK},
 
     {"t=1 k=2 e=8 h=128", CASE_FULL},
