@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static uint32_t next(uint32_t *state)
 {
@@ -390,8 +391,9 @@ llmk_status llmk_linear_trial_weights(llmk_trial *t, const llmk_weights *like, u
     *w = llmk_trial_doubles(t, experts * n * k);
     if (!*w)
         return t->status;
+    const bool any = !strcmp(t->variant->name, "portable") || !strcmp(t->variant->name, "ref");
     const uint64_t group = r.format != LLMK_FORMAT_COMPRESSED_TENSORS ? 0
-                           : r.layouts == LLMK_CLASS_NV               ? 32
+                           : r.layouts == LLMK_CLASS_NV || !any       ? 32
                                                                       : 24;
     return make_weights(t, &r, experts, n, k, group, *w, out);
 }

@@ -35,8 +35,8 @@ llmk_status llmk_linear_self_test_codes(llmk_trial *t, llmk_dtype x, const llmk_
 /* A K for the next, with several groups; steps: whole steps of the kernels for few rows, if x is
  * not gathered anyhow. */
 uint64_t llmk_linear_trial_depth(const llmk_weights *like, bool steps);
-/* Experts [experts, n, k] that look to kernels as `like` does; their values, which live as long as
- * the trial, in *w. */
+/* Experts [experts, n, k] that look to kernels as `like` does, groups of whatever size t's variant
+ * takes; their values, which live as long as the trial, in *w. */
 llmk_status llmk_linear_trial_weights(llmk_trial *t, const llmk_weights *like, uint64_t experts,
                                       uint64_t n, uint64_t k, double **w, llmk_weights **out);
 
