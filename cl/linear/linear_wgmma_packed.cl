@@ -3,9 +3,9 @@
 // they become halves; x is B, in local memory. docs/matrix-units.md explains it.
 //
 // A work-group is five warpgroups. Four multiply, 64 rows of W by up to 128 of x each; warps of the
-// fifth bring x and the packed weights, STAGE_K of K at a time, and what groups have in common, and put
-// x into the order of the codes. Work-groups stay and take one tile of y after the other, or parts of
-// tiles. A kernel's number is the rows of x of its tile. x has one stride, on 16-byte boundaries.
+// fifth bring x and the packed weights, STAGE_K of K at a time, and what groups have in common.
+// Work-groups stay and take one tile of y after the other, or parts of tiles. A kernel's number is the
+// rows of x of its tile. x has one stride, on 16-byte boundaries.
 //
 //     -DX=f16 | bf16   -DW=u4_nv | s8_nv
 //     -DGROUPED=0   one scale a row of W     -DGROUPED=1   groups of a multiple of STAGE_K
@@ -110,7 +110,7 @@ LINEAR_INLINE void expect_codes(const linear_t a, const share_t share, uint bloc
 // the first of them is free.
 #define AHEAD(h)   (TIGHT(h) ? 1 : 2)
 #define RECORDS(h) (TILE_N(h) / 64)
-LINEAR_INLINE void bring_tiles(linear_t a, stages_t s, uint raw, const share_t share, ulong maps,
+LINEAR_INLINE void bring_tiles(linear_t a, stages_t s, const share_t share, ulong maps,
                                local told_t *told, const uint h, const bool boxes,
                                const bool groups)
 {
@@ -145,13 +145,12 @@ LINEAR_INLINE void bring_tiles(linear_t a, stages_t s, uint raw, const share_t s
                     if (stage == p.begin)
                         told[number % TOLD] =
                             (told_t){p.end - p.begin, p.tile, tile.row, tile.column};
-                    nv90_barrier_expect(raw + s.slot * 8, X_BYTES(h));
+                    nv90_barrier_expect(full, COPIED(h));
+                    nv90_box_codes(to + X_BYTES(h), maps + NV90_MAP_BYTES, stage * 2,
+                                   tile.column / 16, full);
                     for (uint part = 0; part < STAGE_K; part += 64)
                         nv90_box_rows(to + part * (TILE_M(h) * 2), maps, stage * STAGE_K + part,
-                                      tile.row, raw + s.slot * 8);
-                    nv90_barrier_expect(full, W_BYTES(h));
-                    nv90_box_rows(to + X_BYTES(h), maps + NV90_MAP_BYTES, stage * 128,
-                                  tile.column / 16, full);
+                                      tile.row, full);
                 }
                 if (groups) {
                     UNROLL
@@ -180,77 +179,37 @@ LINEAR_INLINE void bring_tiles(linear_t a, stages_t s, uint raw, const share_t s
 
 // ---- Weights to operands
 //
-// Of every 32 along K lane q of a quad has weights 8q ... 8q+7, four pairs; of 16 along K wgmma wants
-// from it those that lie with pairs q and q + 4 of x. So x is put into another order, where it lies:
-// of each 64 bytes of a row, four chunks of four pairs, chunk c becomes pair c of each chunk.
+// Of every 32 along K the layout gives lane q of a quad weights 8q ... 8q+7, four pairs. wgmma wants
+// pair q of each eight: a lane reads the words that have it from where those of all four lanes lie,
+// and of two of them selects.
 
-// Word lane % 4 of the 16 bytes at each of four addresses, those of lanes r, r + 8, r + 16 and r + 24,
-// r = lane / 4.
-static inline uint4 get_words(uint from)
-{
-    uint4 v;
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "r"(from)
-                 : "memory");
-    return v;
-}
+// Of a part: of four lanes, word q / 2 of the first and of the second half of their 16 bytes.
+typedef struct {
+    uint v[2][4];
+} codes_t;
 
-// Where chunk `chunk` of row r of an atom lies: as nv90_offset(), with rows in such an order that what
-// eight lanes put is in different banks.
-static inline uint place_of_chunk(uint r, uint chunk)
+// Bytes of two such words that are of pair q % 2, in the order of one lane's.
+static inline uint pairs_of(uint lane)
 {
-    const uint row = r / 2 | r % 2 * 4;
-    return row * NV90_ROW + ((chunk ^ row) * 16);
-}
-
-// Three warps for tiles of 128 rows, where another brings all; two for others, whose stages are short.
-#define MERGED(h)      (T(h) == 128)
-#define ORDER_WARPS(h) (MERGED(h) ? 3 : 2)
-#define ORDER_STEP     (16 * NV90_ROW)
-// The count stages of all pieces.
-LINEAR_INLINE void order_x(stages_t s, uint raw, uint count, uint warp, const uint h)
-{
-    const uint lane = (uint)get_local_id(0) % 32;
-    const uint from = place_of_chunk(lane % 8, lane / 8), to = place_of_chunk(lane / 4, lane % 4);
-    for (; count > 0; count--) {
-        const uint x = s.tiles + s.slot * STAGE(h) + warp * ORDER_STEP;
-        const uint f0 = hidden(x + from), f1 = hidden(x + (from ^ 64));
-        const uint t0 = hidden(x + to), t1 = hidden(x + (to ^ 64));
-        nv90_barrier_wait(raw + s.slot * 8, s.phase);
-        _Pragma("unroll 1")
-        for (uint i = 0; i < X_BYTES(h) - warp * ORDER_STEP; i += ORDER_WARPS(h) * ORDER_STEP) {
-            const uint next = i + 8 * NV90_ROW;
-            const uint4 v0 = get_words(f0 + i), v1 = get_words(f1 + i), v2 = get_words(f0 + next),
-                        v3 = get_words(f1 + next);
-            nv90_put(t0 + i, v0);
-            nv90_put(t1 + i, v1);
-            nv90_put(t0 + next, v2);
-            nv90_put(t1 + next, v3);
-        }
-        nv90_copies_land(0);
-        nv90_warp_sync();
-        if (lane == 0)
-            nv90_barrier_arrive(s.full + s.slot * 8);
-        s = next_stage(s, h);
-    }
-    nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
-    if (lane == 0)
-        nv90_barrier_arrive(s.full + s.slot * 8);
+    const uint odd = lane & 1;
+    return W_IS_U4 ? 0x6240 + odd * 0x1111 : 0x5410 + odd * 0x2222;
 }
 
 // The operands of product i of a part, whose codes these are.
-LINEAR_INLINE void operands(uint *a, uint4 codes, const uint i, halves_zeros z)
+LINEAR_INLINE void operands(uint *a, codes_t codes, uint pairs, const uint i, halves_zeros z)
 {
 #if W_IS_U4
-    const uint w = i == 0 ? codes.x : i == 1 ? codes.y : i == 2 ? codes.z : codes.w;
+    const uint *v = codes.v[i / 2] + i % 2 * 2;
+    const uint w = bytes_select(v[0], v[1], pairs);
 #if GROUPED == 2
     unit_operands(w, z, a);
 #else
     u4_operands(w, z, a);
 #endif
 #else
-    s8_operands(i ? codes.y : codes.x, i ? codes.w : codes.z, z, a);
+    const uint j = i * 2;
+    s8_operands(bytes_select(codes.v[0][j], codes.v[0][j + 1], pairs),
+                bytes_select(codes.v[1][j], codes.v[1][j + 1], pairs), z, a);
 #endif
 }
 
@@ -258,11 +217,18 @@ LINEAR_INLINE void operands(uint *a, uint4 codes, const uint i, halves_zeros z)
 
 typedef struct {
     uint codes_at, group_at, x_at; // in a stage
+    uint pairs;
 } lane_t;
 
-LINEAR_INLINE uint4 codes_of(const stages_t *s, uint part, lane_t l, const uint h)
+LINEAR_INLINE codes_t codes_of(const stages_t *s, uint part, lane_t l, const uint h)
 {
-    return nv90_get(s->tiles + s->slot * STAGE(h) + l.codes_at + part * 512);
+    codes_t codes;
+    UNROLL
+    for (uint i = 0; i < 8; i++)
+        codes.v[i / 4][i % 4] = nv90_get_word(s->tiles + s->slot * STAGE(h) +
+                                              (l.codes_at ^ i % 4 * 16) +
+                                              (part * (W_BYTES(h) / 2) + i / 4 * 8));
+    return codes;
 }
 LINEAR_INLINE group_t stage_group(const stages_t *s, lane_t l, const uint h)
 {
@@ -333,10 +299,10 @@ LINEAR_INLINE void sum_stages(const linear_t a, uint count, stages_t *stages, la
     for (uint i = 0; i < 8 * BATCH(h); i++)
         set[i] = 0;
     group_t group = stage_group(&s, l, h);
-    uint4 codes = codes_of(&s, 0, l, h);
+    codes_t codes = codes_of(&s, 0, l, h);
     UNROLL
     for (uint i = 0; i < BATCH(h); i++)
-        operands(set + 4 * i, codes, i, group.zeros);
+        operands(set + 4 * i, codes, l.pairs, i, group.zeros);
     if (BATCH(h) == PART)
         codes = codes_of(&s, 1, l, h);
     for (uint stage = 0; stage < count; stage++) {
@@ -350,7 +316,8 @@ LINEAR_INLINE void sum_stages(const linear_t a, uint count, stages_t *stages, la
             held(other, h);
             UNROLL
             for (uint j = 0; j < BATCH(h); j++)
-                operands(other + 4 * j, codes, (made + j) % PART, made ? group.zeros : next.zeros);
+                operands(other + 4 * j, codes, l.pairs, (made + j) % PART,
+                         made ? group.zeros : next.zeros);
             if (!GROUPED && i == 0 && stage > 0)
                 free_stage(&after); // that of the stage before
             if (made + BATCH(h) == PRODUCTS) {
@@ -420,8 +387,10 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
                                   local float *patches, const uint h)
 {
     const uint item = (uint)get_local_id(0), lane = item % 32, of_w = block_of(item / 32, h);
-    const lane_t l = {X_BYTES(h) + of_w * 1024 + lane * 16, COPIED(h) + (of_w * 8 + lane / 4) * 16,
-                      rows_of(item / 32, h) * NV90_ROW};
+    const uint row = of_w * 4 + lane / 8; // of 128 bytes, of two rows of W
+    const lane_t l = {X_BYTES(h) + row * NV90_ROW + ((lane & 4) ^ (row & 7)) * 16 + lane % 4 / 2 * 4,
+                      COPIED(h) + (of_w * 8 + lane / 4) * 16, rows_of(item / 32, h) * NV90_ROW,
+                      pairs_of(lane)};
     for (uint number = 0;; number++) {
         nv90_barrier_wait(s.full + s.slot * 8, s.phase);
         const uint count = told[number % TOLD].stages;
@@ -460,16 +429,14 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
         local uchar tiles[STAGES(shape) * STAGE(shape)] __attribute__((aligned(1024)));            \
         local uchar maps[2 * NV90_MAP_BYTES] __attribute__((aligned(128)));                        \
         local float patches[WARPS * PATCH_SIZE] __attribute__((aligned(16)));                      \
-        local ulong barriers[3 * STAGES(shape)];                                                   \
+        local ulong barriers[2 * STAGES(shape)];                                                   \
         local told_t told[TOLD];                                                                   \
         local uint slot;                                                                           \
         const linear_t a = LINEAR_ARGUMENTS;                                                       \
         const uint item = (uint)get_local_id(0), full = (uint)(size_t)barriers;                    \
         const stages_t s = {(uint)(size_t)tiles, full, full + STAGES(h) * 8, 0, 0};                \
-        const uint raw = full + STAGES(h) * 16; /* barriers: x has come */                         \
         if (item < STAGES(h)) {                                                                    \
-            nv90_barrier_init(raw + item * 8, 1);                                                  \
-            nv90_barrier_init(s.full + item * 8, 2 + ORDER_WARPS(h));                              \
+            nv90_barrier_init(s.full + item * 8, 2);                                                \
             nv90_barrier_init(s.free + item * 8, WARPS);                                           \
         }                                                                                          \
         const uint map = (uint)(size_t)maps;                                                       \
@@ -478,7 +445,7 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
             nv90_map_rows(map, (global const ushort *)x + x_rows.offset, k, (uint)m,               \
                           m > 1 ? x_rows.s0 * 2 : 16, TILE_M(h));                                  \
         else if (item == ITEMS + 32)                                                               \
-            nv90_map_bytes(map + NV90_MAP_BYTES, data, pitch, (n + 15) / 16, TILE_N(h) / 16);      \
+            nv90_map_codes(map + NV90_MAP_BYTES, data, pitch, (n + 15) / 16, TILE_N(h) / 16);      \
         else if (item == ITEMS + 64)                                                               \
             slot = nv90_take_slot();                                                               \
         else if (item >= ITEMS + 96 && item < ITEMS + 96 + TILE_N(h) / 16)                         \
@@ -500,11 +467,9 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
             if (warp == 0) {                                                                       \
                 const ulong published = nv90_map_of(slot, 0);                                      \
                 nv90_maps_publish(published, map);                                                 \
-                bring_tiles(a, s, raw, share, published, told, h, true, MERGED(shape));            \
-            } else if (!MERGED(shape) && warp == 1) {                                              \
-                bring_tiles(a, s, raw, share, 0, told, h, false, true);                            \
-            } else {                                                                               \
-                order_x(s, raw, share_stages(share), warp - (MERGED(shape) ? 1 : 2), h);           \
+                bring_tiles(a, s, share, published, told, h, true, false);                         \
+            } else if (warp == 1) {                                                                \
+                bring_tiles(a, s, share, 0, told, h, false, true);                                 \
             }                                                                                      \
         }                                                                                          \
         /* All boxes have arrived. */                                                              \
