@@ -25,12 +25,12 @@
 #define STAGE_K  (PRODUCTS * 16)
 
 // The warpgroups that multiply: `columns` of them have 64 columns of y each, `rows` of them t rows.
-#define WARPS 16
-#define SHAPE(t, columns, rows) ((t) | (columns) << 8 | (rows) << 16)
-#define T(h)       ((h)&255)
-#define TIGHT(h)   (GROUPED == 1 || T(h) == 128)          // in registers
+#define SHAPE(t, columns, rows) ((t) | (columns) << 12 | (rows) << 16)
+#define T(h)       ((h)&4095)
+#define WARPS(h)   (COLUMNS(h) * ROWS(h) * 4)
+#define TIGHT(h)   (GROUPED == 1 || T(h) >= 128)          // in registers
 #define BATCH(h)   (W_IS_U4 && !TIGHT(h) ? 4 : 2)         // products that begin together
-#define COLUMNS(h) ((h) >> 8 & 255)
+#define COLUMNS(h) ((h) >> 12 & 15)
 #define ROWS(h)    ((h) >> 16)
 #define TILE_N(h)  (COLUMNS(h) * 64)
 #define TILE_M(h)  (ROWS(h) * T(h))
@@ -39,8 +39,9 @@
 #define X_BYTES(h) (TILE_M(h) * STAGE_K * 2)
 #define COPIED(h)  (X_BYTES(h) + W_BYTES(h))
 #define STAGE(h)   (COPIED(h) + G_BYTES(h))
-#define STAGES(h)  (208896 / STAGE(h) < 8 ? 208896 / STAGE(h) : 8)
-#define MAX_T      (GROUPED == 1 ? 64 : 128)
+#define SPACE(h)   (229376 - WARPS(h) * PATCH_SIZE * 4) // of local memory
+#define STAGES(h)  (SPACE(h) / STAGE(h) < 8 ? SPACE(h) / STAGE(h) : 8)
+#define MAX_T      (GROUPED == 1 ? 64 : GROUPED || W_IS_U4 ? 128 : 256)
 
 static inline uint tiles_of(const linear_t a, const uint h)
 {
@@ -251,9 +252,13 @@ LINEAR_INLINE void multiply(float *sums, const uint *a, const stages_t *s, lane_
         nv90_multiply_a4_64(sums, a, b, keep);
     else if (T(h) == 64)
         nv90_multiply_a2_64(sums, a, b, keep);
-#if MAX_T == 128
-    else
+#if MAX_T >= 128
+    else if (T(h) == 128)
         nv90_multiply_a2_128(sums, a, b, keep);
+#endif
+#if MAX_T == 256
+    else
+        nv90_multiply_a2_256(sums, a, b, keep);
 #endif
 }
 LINEAR_INLINE void held(uint *a, const uint h)
@@ -269,9 +274,13 @@ LINEAR_INLINE void end(float *sums, const uint h)
         nv90_end_32(sums);
     else if (T(h) == 64)
         nv90_end_64(sums);
-#if MAX_T == 128
-    else
+#if MAX_T >= 128
+    else if (T(h) == 128)
         nv90_end_128(sums);
+#endif
+#if MAX_T == 256
+    else
+        nv90_end_256(sums);
 #endif
 }
 LINEAR_INLINE void scale(float *to, const float *sums, float2 scale, const uint h)
@@ -411,7 +420,7 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
                                    whole, per};
             const piece_t piece = {.tile = tile->tile};
             all = split_meet(share, piece, places, counts, total, T(h) / 2,
-                             hidden((uint)get_local_id(0)) / 32, WARPS);
+                             hidden((uint)get_local_id(0)) / 32, WARPS(h));
         }
         UNROLL
         for (uint i = 0; i < T(h); i += PATCH)
@@ -420,15 +429,35 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
     }
 }
 
-#define ITEMS (WARPS * 32)
+// Registers go from the last warpgroup to those that multiply.
+LINEAR_INLINE void take_registers(const uint h)
+{
+    if (T(h) == 256)
+        nv90_registers_up(216);
+    else if (TIGHT(h))
+        nv90_registers_up(112);
+    else
+        nv90_registers_up(104);
+}
+LINEAR_INLINE void give_registers(const uint h)
+{
+    if (T(h) == 256)
+        nv90_registers_down(72);
+    else if (TIGHT(h))
+        nv90_registers_down(32);
+    else
+        nv90_registers_down(64);
+}
+
+#define ITEMS(h) (WARPS(h) * 32)
 #define PACKED(number, shape)                                                                      \
-    kernel __attribute__((reqd_work_group_size(ITEMS + 128, 1, 1))) RESIDENT(1) void               \
+    kernel __attribute__((reqd_work_group_size(ITEMS(shape) + 128, 1, 1))) RESIDENT(1) void               \
         linear_wgmma_packed_##number(LINEAR_PARAMETERS, SPLIT_PARAMETERS)                          \
     {                                                                                              \
         const uint h = shape;                                                                      \
         local uchar tiles[STAGES(shape) * STAGE(shape)] __attribute__((aligned(1024)));            \
         local uchar maps[2 * NV90_MAP_BYTES] __attribute__((aligned(128)));                        \
-        local float patches[WARPS * PATCH_SIZE] __attribute__((aligned(16)));                      \
+        local float patches[WARPS(shape) * PATCH_SIZE] __attribute__((aligned(16)));                      \
         local ulong barriers[2 * STAGES(shape)];                                                   \
         local told_t told[TOLD];                                                                   \
         local uint slot;                                                                           \
@@ -437,33 +466,27 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
         const stages_t s = {(uint)(size_t)tiles, full, full + STAGES(h) * 8, 0, 0};                \
         if (item < STAGES(h)) {                                                                    \
             nv90_barrier_init(s.full + item * 8, 2);                                                \
-            nv90_barrier_init(s.free + item * 8, WARPS);                                           \
+            nv90_barrier_init(s.free + item * 8, WARPS(h));                                           \
         }                                                                                          \
         const uint map = (uint)(size_t)maps;                                                       \
         const share_t share = SPLIT_SHARE(tiles_of(a, h), (a.k + STAGE_K - 1) / STAGE_K);          \
-        if (item == ITEMS)                                                                         \
+        if (item == ITEMS(h))                                                                         \
             nv90_map_rows(map, (global const ushort *)x + x_rows.offset, k, (uint)m,               \
                           m > 1 ? x_rows.s0 * 2 : 16, TILE_M(h));                                  \
-        else if (item == ITEMS + 32)                                                               \
+        else if (item == ITEMS(h) + 32)                                                               \
             nv90_map_codes(map + NV90_MAP_BYTES, data, pitch, (n + 15) / 16, TILE_N(h) / 16);      \
-        else if (item == ITEMS + 64)                                                               \
+        else if (item == ITEMS(h) + 64)                                                               \
             slot = nv90_take_slot();                                                               \
-        else if (item >= ITEMS + 96 && item < ITEMS + 96 + TILE_N(h) / 16)                         \
+        else if (item >= ITEMS(h) + 96 && item < ITEMS(h) + 96 + TILE_N(h) / 16)                         \
             expect_codes(a, share, item % 32, h);                                                  \
         barrier(CLK_LOCAL_MEM_FENCE);                                                              \
-        if (item < ITEMS) {                                                                        \
-            if (!TIGHT(shape))                                                                     \
-                nv90_registers_up(104);                                                            \
-            else                                                                                   \
-                nv90_registers_up(112);                                                            \
+        if (item < ITEMS(h)) {                                                                        \
+            take_registers(h); \
             multiply_tiles(a, s, told, split_whole, split_per, split_sums, split_counts, patches,  \
                            h);                                                                     \
         } else {                                                                                   \
-            if (!TIGHT(shape))                                                                     \
-                nv90_registers_down(64);                                                           \
-            else                                                                                   \
-                nv90_registers_down(32);                                                           \
-            const uint warp = item / 32 - WARPS;                                                   \
+            give_registers(h); \
+            const uint warp = item / 32 - WARPS(h);                                                   \
             if (warp == 0) {                                                                       \
                 const ulong published = nv90_map_of(slot, 0);                                      \
                 nv90_maps_publish(published, map);                                                 \
@@ -474,7 +497,7 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
         }                                                                                          \
         /* All boxes have arrived. */                                                              \
         barrier(CLK_LOCAL_MEM_FENCE);                                                              \
-        if (item == ITEMS)                                                                         \
+        if (item == ITEMS(h))                                                                         \
             nv90_give_slot(slot);                                                                  \
     }
 
@@ -484,4 +507,7 @@ PACKED(64, SHAPE(64, 4, 1))
 PACKED(128, SHAPE(64, 2, 2))
 #else
 PACKED(128, SHAPE(128, 4, 1))
+#endif
+#if MAX_T == 256
+PACKED(256, SHAPE(256, 2, 1))
 #endif
