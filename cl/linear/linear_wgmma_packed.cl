@@ -33,8 +33,15 @@
 #define COLUMNS(h) ((h) >> 12 & 15)
 #define ROWS(h)    ((h) >> 16)
 #define TILE_N(h)  (COLUMNS(h) * 64)
+#ifndef STAGE_ROWS // of x for which a stage has room, where tiles may have fewer
 #define TILE_M(h)  (ROWS(h) * T(h))
+#else
+#define TILE_M(h)  STAGE_ROWS
+#endif
 #define W_BYTES(h) (TILE_N(h) / 16 * 1024) // two parts of each block of 16 rows
+#ifndef PART_BYTES // from a part of a block to the next
+#define PART_BYTES(h) (W_BYTES(h) / 2)
+#endif
 #define G_BYTES(h) (TILE_N(h) / 2 * 16)
 #define X_BYTES(h) (TILE_M(h) * STAGE_K * 2)
 #define COPIED(h)  (X_BYTES(h) + W_BYTES(h))
@@ -228,7 +235,7 @@ LINEAR_INLINE codes_t codes_of(const stages_t *s, uint part, lane_t l, const uin
     for (uint i = 0; i < 8; i++)
         codes.v[i / 4][i % 4] = nv90_get_word(s->tiles + s->slot * STAGE(h) +
                                               (l.codes_at ^ i % 4 * 16) +
-                                              (part * (W_BYTES(h) / 2) + i / 4 * 8));
+                                              (part * PART_BYTES(h) + i / 4 * 8));
     return codes;
 }
 LINEAR_INLINE group_t stage_group(const stages_t *s, lane_t l, const uint h)
@@ -449,6 +456,7 @@ LINEAR_INLINE void give_registers(const uint h)
         nv90_registers_down(64);
 }
 
+#ifndef PACKED_EXPERTS // grouped_wgmma_packed.cl
 #define ITEMS(h) (WARPS(h) * 32)
 #define PACKED(number, shape)                                                                      \
     kernel __attribute__((reqd_work_group_size(ITEMS(shape) + 128, 1, 1))) RESIDENT(1) void               \
@@ -510,4 +518,5 @@ PACKED(128, SHAPE(128, 4, 1))
 #endif
 #if MAX_T == 256
 PACKED(256, SHAPE(256, 2, 1))
+#endif
 #endif

@@ -8,11 +8,11 @@
 
 #include <string.h>
 
-#define TILE_M 64u
-#define TILE_N 128u /* rows of W */
-#define STAGE_K 32u /* of groups of codes */
-#define WAVES  4u
-#define MAX_K  ((uint64_t)1 << 26)
+#define TILE_M  64u
+#define TILE_N  128u /* rows of W */
+#define STAGE_K 32u  /* of groups of codes */
+#define WAVES   4u
+#define MAX_K   ((uint64_t)1 << 26)
 /* Rows an expert, on average, from which on these kernels are taken. */
 #define MIN_ROWS 8u
 /* Of the kernels, and where they are emulated. */

@@ -1,0 +1,429 @@
+// Grouped products on wgmma for weights of 4 or 8 bits, for compute capability 9.0, from its sm_90a
+// image only: the loop of linear_wgmma_packed.cl, W from registers as the instruction's A, rows of x, in
+// the order of the groups, as B. docs/matrix-units.md explains it.
+//
+// A work-group has 256 rows of W in two sides of 128: of gated pairs one is the gate's, the other up's,
+// where these do not alternate. Its tile has 32, 64 or MOST rows of a group, whichever holds what there
+// is. Of the warpgroup that does not multiply one item finds tiles and brings x and codes, a warp what
+// groups of weights have in common.
+//
+//     -DX=f16 | bf16   -DW=u4_nv | s8_nv   -DGROUPED=0 | 1 | 2
+#define NV90_THREE_MAPS // x, either side
+#define PACKED_EXPERTS
+#define MOST          (GROUPED == 1 ? 64 : 128)
+#define STAGE_ROWS    MOST
+#define PART_BYTES(h) (W_BYTES(h) / 4)
+#include "linear/linear_wgmma_packed.cl"
+
+#define tile_at tile_of_schedule // linear_finish.clh has one, too
+#include "grouped_linear/grouped_common.clh"
+#undef tile_at
+#include "grouped_linear/grouped_counters.clh"
+
+#define SHAPE_OF(t) SHAPE(t, 4, 1)
+#define LARGEST     SHAPE_OF(MOST)
+#define MULTIPLYING (WARPS(LARGEST) * 32) // items
+#define SIDE        8                     // blocks of 16 rows of W
+#define SIDE_BYTES  (W_BYTES(LARGEST) / 2)
+#define BOX         32 // rows of x
+
+// Of W, for either side; an expert has `blocks`, of which a tile's begin `tile_blocks` after those of the one
+// before, and those of the second side `second` further.
+typedef struct {
+    linear_t side[2];
+    uint blocks, tile_blocks, second;
+    uint last;    // block that there is
+    uint columns; // tiles
+} weights_t;
+
+// ---- Which tile comes next
+
+typedef struct {
+    global const int *schedule;
+    uint groups, first, last, rows, empty; // as in GROUPED_PARAMETERS
+} groups_t;
+
+// Rows of a group from `begin` on, tile number `column` of W. No rows: there is no such tile.
+typedef struct {
+    uint group, begin, rows, column;
+} cut_t;
+
+// In bands, column by column, as grouped_parts.clh has them. A schedule's tiles have HEIGHT rows.
+#define CUT_BAND 16
+#define HEIGHT   128
+#define PARTS    (HEIGHT / MOST)
+LINEAR_INLINE uint rows_of_cuts(const groups_t g)
+{
+    global const int *tiles = g.schedule + g.groups + 1;
+    return PARTS * (g.schedule ? (uint)(tiles[g.last] - tiles[g.first])
+                               : (g.rows + HEIGHT - 1) / HEIGHT);
+}
+LINEAR_INLINE cut_t cut_at(const groups_t g, uint all, uint columns, uint index)
+{
+    if (index >= all * columns)
+        return (cut_t){0, 0, 0, 0};
+    const uint bands = (all + CUT_BAND - 1) / CUT_BAND, band = (all + bands - 1) / bands;
+    const uint first = index / (band * columns) * band, within = index % (band * columns);
+    const uint height = min(all - first, band), i = first + within % height;
+    const tile_t tile = tile_of_schedule(i / PARTS, g.schedule, g.groups, g.first, g.last, g.rows,
+                                         HEIGHT);
+    const uint before = min(tile.rows, i % PARTS * MOST);
+    return (cut_t){tile.group, tile.begin + before, min(tile.rows - before, (uint)MOST),
+                   within / height};
+}
+
+// Tiles that are under way are no more than stages, and one: there is always a place for the next.
+typedef struct {
+    local cut_t *cuts;
+    uint heard; // barriers, one of each place
+} cuts_t;
+
+// ---- The warps that copy
+
+LINEAR_INLINE uint stages_of(const linear_t a) { return (a.k + STAGE_K - 1) / STAGE_K; }
+LINEAR_INLINE uint block_of_side(const groups_t g, const weights_t w, const cut_t c, uint side)
+{
+    return (c.group - g.first) * w.blocks + c.column * w.tile_blocks + side * w.second;
+}
+
+// By one item. maps: of x, of either side.
+LINEAR_INLINE void bring_boxes(const groups_t g, const weights_t w, stages_t s, cuts_t told,
+                               ulong maps)
+{
+    const uint h = LARGEST;
+    const counters_t counters = counters_of(g.schedule, g.groups);
+    const uint all = rows_of_cuts(g);
+    uint index = (uint)get_group_id(0);
+    for (uint number = 0;; number++) {
+        cut_t c = cut_at(g, all, w.columns, index);
+        while (PARTS > 1 && c.rows == 0 && index < all * w.columns) {
+            index = take_tile(counters, index);
+            c = cut_at(g, all, w.columns, index);
+        }
+        told.cuts[number % TOLD] = c;
+        nv90_barrier_arrive(told.heard + number % TOLD * 8);
+        if (c.rows == 0)
+            break;
+        index = take_tile(counters, index);
+        const uint boxes = (c.rows + BOX - 1) / BOX;
+        const uint gate = block_of_side(g, w, c, 0), other = block_of_side(g, w, c, 1);
+        const uint count = c.group == g.empty ? 1 : stages_of(w.side[0]);
+        for (uint stage = 0; stage < count; stage++) {
+            const uint to = s.tiles + s.slot * STAGE(h), full = s.full + s.slot * 8;
+            nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
+            if (c.group == g.empty) {
+                nv90_barrier_arrive(full);
+            } else {
+                nv90_barrier_expect(full, W_BYTES(h) + boxes * (BOX * STAGE_K * 2));
+                nv90_box_codes(to + X_BYTES(h), maps + NV90_MAP_BYTES, stage * 2, gate, full);
+                nv90_box_codes(to + X_BYTES(h) + SIDE_BYTES, maps + 2 * NV90_MAP_BYTES, stage * 2,
+                               other, full);
+                for (uint i = 0; i < boxes; i++)
+                    for (uint part = 0; part < STAGE_K; part += 64)
+                        nv90_box_rows(to + part * (MOST * 2) + i * (BOX * NV90_ROW), maps,
+                                      stage * STAGE_K + part, c.begin + i * BOX, full);
+            }
+            s = next_stage(s, h);
+        }
+    }
+    end_tiles(counters);
+    nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
+    nv90_barrier_arrive(s.full + s.slot * 8);
+}
+
+// By a warp: what groups of weights have in common; a lane has that of a pair of rows of each four blocks.
+LINEAR_INLINE void bring_groups(const groups_t g, const weights_t w, stages_t s, cuts_t told)
+{
+    const uint h = LARGEST, lane = (uint)get_local_id(0) % 32;
+    for (uint number = 0;; number++) {
+        nv90_barrier_wait(told.heard + number % TOLD * 8, number / TOLD % 2);
+        const cut_t c = told.cuts[number % TOLD];
+        if (c.rows == 0)
+            break;
+        const bool empty = c.group == g.empty;
+        const uint count = empty ? 1 : stages_of(w.side[0]);
+        uint unit[4];
+        raw_group raw[4];
+        UNROLL
+        for (uint j = 0; j < 4; j++)
+            unit[j] = 0x3c003c00u; // 1
+        for (uint stage = 0; stage < count; stage++) {
+            const uint to = s.tiles + s.slot * STAGE(h) + COPIED(h) + lane * 16;
+            UNROLL
+            for (uint j = 0; j < 4 && !empty && (GROUPED || stage == 0); j++) {
+                const uint block = hidden(block_of_side(g, w, c, j / 2) + j % 2 * 4 + lane / 8);
+                raw[j] = load_group_at(w.side[j / 2], min(block, w.last),
+                                       group_of_k(w.side[0], stage * STAGE_K), lane % 8);
+            }
+            nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
+            UNROLL
+            for (uint j = 0; j < 4 && !empty; j++)
+                nv90_put(to + j * 512, record_of(w.side[j / 2], raw[j], unit + j));
+            nv90_warp_sync();
+            if (lane == 0)
+                nv90_barrier_arrive(s.full + s.slot * 8);
+            s = next_stage(s, h);
+        }
+    }
+    nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
+    if (lane == 0)
+        nv90_barrier_arrive(s.full + s.slot * 8);
+}
+
+// ---- The end of a tile
+
+typedef struct {
+    global const void *bias, *up_bias;
+    rows_t bias_rows, up_bias_rows;
+    uint bias_type, up_bias_type; // 0: none
+    global void *y;
+    rows_t y_rows;
+    uint y_type, outputs;
+    bool is_gated, alternate; // rows of the gate and of up alternate
+    uint activation;
+    float limit, alpha;
+} end_t;
+
+// The two warps whose rows of W are of the gate and of up.
+static inline void sync_pair(uint warp)
+{
+    asm volatile("bar.sync %0, 64;" ::"r"(1 + warp % SIDE) : "memory");
+}
+
+LINEAR_INLINE float4 get4(local const float *from) { return *(local const float4 *)from; }
+LINEAR_INLINE float4 bias4_of(global const void *bias, uint type, const rows_t rows, uint group,
+                              uint c)
+{
+    return (float4)(bias_of(bias, type, rows, group, c), bias_of(bias, type, rows, group, c + 1),
+                    bias_of(bias, type, rows, group, c + 2),
+                    bias_of(bias, type, rows, group, c + 3));
+}
+LINEAR_INLINE void store4_at(const end_t e, ulong at, float4 v)
+{
+    if (e.y_type == DT_F32)
+        *(global float4 *)((global float *)e.y + at) = v;
+    else if (e.y_type == DT_F16)
+        *(global uint2 *)((global ushort *)e.y + at) =
+            (uint2)(nv_float2_to_f16x2(v.x, v.y), nv_float2_to_f16x2(v.z, v.w));
+    else
+        *(global uint2 *)((global ushort *)e.y + at) =
+            (uint2)(nv_float2_to_bf16x2(v.x, v.y), nv_float2_to_bf16x2(v.z, v.w));
+}
+
+LINEAR_INLINE float4 gated4(const end_t e, float4 gate, float4 up)
+{
+    if (e.activation == SILU) {
+        float4 s;
+        if (e.y_type == DT_F32)
+            s = (float4)(nv_sigmoid(gate.x), nv_sigmoid(gate.y), nv_sigmoid(gate.z),
+                         nv_sigmoid(gate.w));
+        else
+            s = (float4)(nv_sigmoid_short(gate.x), nv_sigmoid_short(gate.y),
+                         nv_sigmoid_short(gate.z), nv_sigmoid_short(gate.w));
+        return up * gate * s;
+    }
+    _Pragma("unroll 1")
+    for (uint i = 0; i < 4; i++) { // from one place of code
+        gate = (float4)(gate.yzw, gated(e.activation, gate.x, up.x, e.limit, e.alpha));
+        up = up.yzwx;
+    }
+    return gate;
+}
+
+// A row of x and four outputs of a patch, or of the gate's and up's patches, are a lane's.
+LINEAR_INLINE void store_gated(const end_t e, const cut_t c, uint from, uint warp, uint lane,
+                               local const float *patches)
+{
+    local const float *patch = patches + warp % SIDE * PATCH_SIZE;
+    uint row, f;
+    float4 gate, up;
+    if (e.alternate) {
+        patch = patches + warp * PATCH_SIZE + lane / 2 * PATCH_PITCH + lane % 2 * 8;
+        const float4 a = get4(patch), b = get4(patch + 4);
+        gate = (float4)(a.even, b.even);
+        up = (float4)(a.odd, b.odd);
+        row = lane / 2;
+        f = c.column * (SIDE * 16) + warp * 8 + lane % 2 * 4;
+    } else {
+        row = warp / SIDE * 8 + lane / 4;
+        patch += row * PATCH_PITCH + lane % 4 * 4;
+        gate = get4(patch);
+        up = get4(patch + SIDE * PATCH_SIZE);
+        f = c.column * (SIDE * 16) + warp % SIDE * 16 + lane % 4 * 4;
+    }
+    row += from;
+    if (row >= c.rows || f >= e.outputs)
+        return;
+    gate += bias4_of(e.bias, e.bias_type, e.bias_rows, c.group, f);
+    up += bias4_of(e.up_bias, e.up_bias_type, e.up_bias_rows, c.group, f);
+    store4_at(e, row_begin(e.y_rows, c.begin + row) + f, gated4(e, gate, up));
+}
+
+LINEAR_INLINE void store_plain(const end_t e, const cut_t c, uint from, uint warp, uint lane,
+                               local const float *patches, bool empty)
+{
+    const uint row = from + lane / 2, f = c.column * (2 * SIDE * 16) + warp * 16 + lane % 2 * 8;
+    local const float *patch = patches + warp * PATCH_SIZE + lane / 2 * PATCH_PITCH + lane % 2 * 8;
+    if (row >= c.rows)
+        return;
+    UNROLL
+    for (uint i = 0; i < 8; i += 4)
+        if (f + i < e.outputs) {
+            float4 v = (float4)(0.0f);
+            if (!empty)
+                v = get4(patch + i) + bias4_of(e.bias, e.bias_type, e.bias_rows, c.group, f + i);
+            store4_at(e, row_begin(e.y_rows, c.begin + row) + f + i, v);
+        }
+}
+
+// Sixteen rows of x at a time, from one place of code.
+LINEAR_INLINE void store_all(const end_t e, const cut_t c, const float *total, bool empty,
+                             local float *patches)
+{
+    const uint item = hidden((uint)get_local_id(0)), lane = item % 32, warp = item / 32;
+    const bool pair = e.is_gated && !e.alternate;
+    _Pragma("unroll 1")
+    for (uint from = 0; from < c.rows; from += PATCH) {
+        UNROLL
+        for (uint i = 0; i < MOST; i += PATCH)
+            if (i == from)
+                put_patch(total + i / 2, patches + warp * PATCH_SIZE, lane);
+        if (pair)
+            sync_pair(warp);
+        else
+            nv90_warp_sync();
+        if (e.is_gated)
+            store_gated(e, c, from, warp, lane, patches);
+        else
+            store_plain(e, c, from, warp, lane, patches, empty);
+        if (pair)
+            sync_pair(warp);
+        else
+            nv90_warp_sync();
+    }
+}
+
+// ---- The warpgroups that multiply
+
+LINEAR_INLINE void multiply_cuts(const groups_t g, const linear_t a, const end_t e, stages_t s,
+                                 cuts_t told, local float *patches)
+{
+    const uint h = LARGEST, item = (uint)get_local_id(0), lane = item % 32, warp = item / 32;
+    const uint row = warp % SIDE * 4 + lane / 8; // of 128 bytes, of two rows of W
+    const lane_t l = {X_BYTES(h) + warp / SIDE * SIDE_BYTES + row * NV90_ROW +
+                          ((lane & 4) ^ (row & 7)) * 16 + lane % 4 / 2 * 4,
+                      COPIED(h) + (warp * 8 + lane / 4) * 16, 0, pairs_of(lane)};
+    for (uint number = 0;; number++) {
+        nv90_barrier_wait(s.full + s.slot * 8, s.phase);
+        const uint rows = told.cuts[number % TOLD].rows;
+        if (rows == 0)
+            break;
+        const bool empty = told.cuts[number % TOLD].group == g.empty;
+        float sums[MOST / 2], totals[GROUPED == 1 ? MOST / 2 : 1];
+        float *total = GROUPED == 1 ? totals : sums;
+        UNROLL
+        for (uint i = 0; i < MOST / 2; i++)
+            total[i] = sums[i] = 0.0f;
+        if (empty) {
+            free_stage(&s);
+            s = next_stage(s, h);
+        } else if (rows <= 32) {
+            sum_stages(a, stages_of(a), &s, l, sums, total, SHAPE_OF(32));
+        } else if (rows <= 64) {
+            sum_stages(a, stages_of(a), &s, l, sums, total, SHAPE_OF(64));
+#if MOST > 64
+        } else {
+            sum_stages(a, stages_of(a), &s, l, sums, total, SHAPE_OF(128));
+#endif
+        }
+        store_all(e, told.cuts[hidden(number) % TOLD], total, empty, patches);
+    }
+}
+
+// ---- Kernels
+
+LINEAR_INLINE void run(const groups_t g, const weights_t w, const end_t e, stages_t s, cuts_t told,
+                       local float *patches, uint map, local uint *slot)
+{
+    const linear_t a = w.side[0];
+    const uint item = (uint)get_local_id(0), h = LARGEST;
+    if (item < STAGES(h)) {
+        nv90_barrier_init(s.full + item * 8, 2);
+        nv90_barrier_init(s.free + item * 8, WARPS(h));
+    }
+    if (item < TOLD)
+        nv90_barrier_init(told.heard + item * 8, 1);
+    if (item == MULTIPLYING)
+        nv90_map_rows(map, (global const ushort *)a.x + a.x_rows.offset, a.k, g.rows,
+                      a.x_rows.s0 * 2, BOX);
+    else if (item == MULTIPLYING + 32)
+        nv90_map_codes(map + NV90_MAP_BYTES, a.data, a.pitch, w.last + 1, SIDE);
+    else if (item == MULTIPLYING + 64)
+        nv90_map_codes(map + 2 * NV90_MAP_BYTES, w.side[1].data, a.pitch, w.last + 1, SIDE);
+    else if (item == MULTIPLYING + 96)
+        *slot = nv90_take_slot();
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (item < MULTIPLYING) {
+        nv90_registers_up(112);
+        multiply_cuts(g, a, e, s, told, patches);
+    } else {
+        nv90_registers_down(32);
+        const uint warp = item / 32 - WARPS(h);
+        if (warp == 0) {
+            const ulong published = nv90_map_of(*slot, 0);
+            for (uint i = 0; i < NV90_MAPS; i++)
+                nv90_map_publish(published + i * NV90_MAP_BYTES, map + i * NV90_MAP_BYTES);
+            if (item == MULTIPLYING)
+                bring_boxes(g, w, s, told, published);
+        } else if (warp == 1) {
+            bring_groups(g, w, s, told);
+        }
+    }
+    // All boxes have arrived.
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (item == MULTIPLYING)
+        nv90_give_slot(*slot);
+}
+
+#define LOCALS                                                                                     \
+    local uchar tiles[STAGES(LARGEST) * STAGE(LARGEST)] __attribute__((aligned(1024)));            \
+    local uchar maps[NV90_MAPS * NV90_MAP_BYTES] __attribute__((aligned(128)));                    \
+    local float patches[WARPS(LARGEST) * PATCH_SIZE] __attribute__((aligned(16)));                 \
+    local ulong barriers[2 * STAGES(LARGEST) + TOLD];                                              \
+    local cut_t cuts[TOLD];                                                                        \
+    local uint slot;                                                                               \
+    const uint full = (uint)(size_t)barriers;                                                      \
+    const stages_t s = {(uint)(size_t)tiles, full, full + STAGES(LARGEST) * 8, 0, 0};              \
+    const cuts_t told = {cuts, full + STAGES(LARGEST) * 16};                                       \
+    const groups_t g = {schedule, schedule_groups, first, last, rows, empty};                      \
+    const linear_t a = GROUPED_EXPERT(0);                                                          \
+    const uint last_block = (min(last, empty) - first) * (n / 16) - 1
+
+kernel __attribute__((reqd_work_group_size(MULTIPLYING + 128, 1, 1))) RESIDENT(1) void
+grouped_wgmma_packed(GROUPED_PARAMETERS)
+{
+    LOCALS;
+    const weights_t w = {{a, a}, n / 16, 2 * SIDE, SIDE, last_block, (n + 255) / 256};
+    const end_t e = {.bias = bias, .bias_rows = bias_rows, .bias_type = bias_type, .y = y,
+                     .y_rows = y_rows, .y_type = y_type, .outputs = n, .is_gated = false};
+    run(g, w, e, s, told, patches, (uint)(size_t)maps, &slot);
+}
+
+kernel __attribute__((reqd_work_group_size(MULTIPLYING + 128, 1, 1))) RESIDENT(1) void
+grouped_wgmma_packed_gated(GROUPED_PARAMETERS, GATED_PARAMETERS)
+{
+    LOCALS;
+    linear_t up = a;
+    up.data = up_data;
+    up.scales = up_scales;
+    up.zeros = up_zeros;
+    const bool alternate = step == 2;
+    const weights_t w = {{a, up}, n / 16, alternate ? 2 * SIDE : SIDE,
+                         alternate ? SIDE : up_first / 16, last_block, (outputs + 127) / 128};
+    const end_t e = {.bias = bias, .bias_rows = bias_rows, .bias_type = bias_type,
+                     .up_bias = up_bias, .up_bias_rows = up_bias_rows, .up_bias_type = up_bias_type,
+                     .y = y, .y_rows = y_rows, .y_type = y_type, .outputs = outputs,
+                     .is_gated = true, .alternate = alternate, .activation = activation,
+                     .limit = limit, .alpha = alpha};
+    run(g, w, e, s, told, patches, (uint)(size_t)maps, &slot);
+}
