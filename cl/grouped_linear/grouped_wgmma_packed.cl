@@ -4,13 +4,12 @@
 //
 // A work-group has 256 rows of W in two sides of 128: of gated pairs one is the gate's, the other up's,
 // where these do not alternate. Its tile has 32, 64 or MOST rows of a group, whichever holds what there
-// is. Of the warpgroup that does not multiply one item finds tiles and brings x and codes, a warp what
-// groups of weights have in common.
+// is. Of the warpgroup that does not multiply one item finds tiles and brings x and codes, and a warp for
+// each side what groups of weights have in common.
 //
-//     -DX=f16 | bf16   -DW=u4_nv | s8_nv   -DGROUPED=0 | 1 | 2
+//     -DX=f16 | bf16   -DW=u4_nv | s8_nv   -DGROUPED=0 | 1 | 2   -DMOST=64 | 128, of GROUPED=1 64 alone
 #define NV90_THREE_MAPS // x, either side
 #define PACKED_EXPERTS
-#define MOST          (GROUPED == 1 ? 64 : 128)
 #define STAGE_ROWS    MOST
 #define PART_BYTES(h) (W_BYTES(h) / 4)
 #include "linear/linear_wgmma_packed.cl"
@@ -26,6 +25,9 @@
 #define SIDE        8                     // blocks of 16 rows of W
 #define SIDE_BYTES  (W_BYTES(LARGEST) / 2)
 #define BOX         32 // rows of x
+// Beside a loop for 128 rows whose sums run through all of K ptxas finds no registers for others, and
+// waits for each product (C7512).
+#define HAS_LOW (GROUPED || MOST == 64)
 
 // Of W, for either side; an expert has `blocks`, of which a tile's begin `tile_blocks` after those of the one
 // before, and those of the second side `second` further.
@@ -118,6 +120,7 @@ LINEAR_INLINE void bring_boxes(const groups_t g, const weights_t w, stages_t s, 
                 nv90_box_codes(to + X_BYTES(h), maps + NV90_MAP_BYTES, stage * 2, gate, full);
                 nv90_box_codes(to + X_BYTES(h) + SIDE_BYTES, maps + 2 * NV90_MAP_BYTES, stage * 2,
                                other, full);
+                _Pragma("unroll 1")
                 for (uint i = 0; i < boxes; i++)
                     for (uint part = 0; part < STAGE_K; part += 64)
                         nv90_box_rows(to + part * (MOST * 2) + i * (BOX * NV90_ROW), maps,
@@ -131,34 +134,36 @@ LINEAR_INLINE void bring_boxes(const groups_t g, const weights_t w, stages_t s, 
     nv90_barrier_arrive(s.full + s.slot * 8);
 }
 
-// By a warp: what groups of weights have in common; a lane has that of a pair of rows of each four blocks.
-LINEAR_INLINE void bring_groups(const groups_t g, const weights_t w, stages_t s, cuts_t told)
+// By a warp for a side: what groups of weights have in common; a lane has that of a pair of rows of each
+// four blocks.
+LINEAR_INLINE void bring_groups(const groups_t g, const weights_t w, uint side, stages_t s,
+                                cuts_t told)
 {
     const uint h = LARGEST, lane = (uint)get_local_id(0) % 32;
+    linear_t a = w.side[0];
+    a.scales = side ? w.side[1].scales : a.scales;
+    a.zeros = side ? w.side[1].zeros : a.zeros;
+    if (GROUPED == 2)
+        a.scale_kind = SCALE_F16;
     for (uint number = 0;; number++) {
         nv90_barrier_wait(told.heard + number % TOLD * 8, number / TOLD % 2);
         const cut_t c = told.cuts[number % TOLD];
         if (c.rows == 0)
             break;
         const bool empty = c.group == g.empty;
-        const uint count = empty ? 1 : stages_of(w.side[0]);
-        uint unit[4];
-        raw_group raw[4];
-        UNROLL
-        for (uint j = 0; j < 4; j++)
-            unit[j] = 0x3c003c00u; // 1
+        const uint count = empty ? 1 : stages_of(a), block = block_of_side(g, w, c, side) + lane / 8;
+        uint unit[2] = {0x3c003c00u, 0x3c003c00u}; // 1
+        raw_group raw[2];
         for (uint stage = 0; stage < count; stage++) {
-            const uint to = s.tiles + s.slot * STAGE(h) + COPIED(h) + lane * 16;
+            const uint to = s.tiles + s.slot * STAGE(h) + COPIED(h) + side * 1024 + lane * 16;
             UNROLL
-            for (uint j = 0; j < 4 && !empty && (GROUPED || stage == 0); j++) {
-                const uint block = hidden(block_of_side(g, w, c, j / 2) + j % 2 * 4 + lane / 8);
-                raw[j] = load_group_at(w.side[j / 2], min(block, w.last),
-                                       group_of_k(w.side[0], stage * STAGE_K), lane % 8);
-            }
+            for (uint j = 0; j < 2 && !empty && (GROUPED || stage == 0); j++)
+                raw[j] = load_group_at(a, min(block + j * 4, w.last),
+                                       group_of_k(a, stage * STAGE_K), lane % 8);
             nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
             UNROLL
-            for (uint j = 0; j < 4 && !empty; j++)
-                nv90_put(to + j * 512, record_of(w.side[j / 2], raw[j], unit + j));
+            for (uint j = 0; j < 2 && !empty; j++)
+                nv90_put(to + j * 512, record_of(a, raw[j], unit + j));
             nv90_warp_sync();
             if (lane == 0)
                 nv90_barrier_arrive(s.full + s.slot * 8);
@@ -260,7 +265,7 @@ LINEAR_INLINE void store_gated(const end_t e, const cut_t c, uint from, uint war
 }
 
 LINEAR_INLINE void store_plain(const end_t e, const cut_t c, uint from, uint warp, uint lane,
-                               local const float *patches, bool empty)
+                               local const float *patches)
 {
     const uint row = from + lane / 2, f = c.column * (2 * SIDE * 16) + warp * 16 + lane % 2 * 8;
     local const float *patch = patches + warp * PATCH_SIZE + lane / 2 * PATCH_PITCH + lane % 2 * 8;
@@ -269,41 +274,62 @@ LINEAR_INLINE void store_plain(const end_t e, const cut_t c, uint from, uint war
     UNROLL
     for (uint i = 0; i < 8; i += 4)
         if (f + i < e.outputs) {
-            float4 v = (float4)(0.0f);
-            if (!empty)
-                v = get4(patch + i) + bias4_of(e.bias, e.bias_type, e.bias_rows, c.group, f + i);
-            store4_at(e, row_begin(e.y_rows, c.begin + row) + f + i, v);
+            const float4 b = bias4_of(e.bias, e.bias_type, e.bias_rows, c.group, f + i);
+            store4_at(e, row_begin(e.y_rows, c.begin + row) + f + i, get4(patch + i) + b);
         }
 }
 
+LINEAR_INLINE void sync_warps(const end_t e, uint warp)
+{
+    if (e.is_gated && !e.alternate)
+        sync_pair(warp);
+    else
+        nv90_warp_sync();
+}
+
 // Sixteen rows of x at a time, from one place of code.
-LINEAR_INLINE void store_all(const end_t e, const cut_t c, const float *total, bool empty,
-                             local float *patches)
+LINEAR_INLINE void store_all(const end_t e, const cut_t c, const float *total,
+                             local float *patches, const uint h)
 {
     const uint item = hidden((uint)get_local_id(0)), lane = item % 32, warp = item / 32;
-    const bool pair = e.is_gated && !e.alternate;
     _Pragma("unroll 1")
     for (uint from = 0; from < c.rows; from += PATCH) {
         UNROLL
-        for (uint i = 0; i < MOST; i += PATCH)
+        for (uint i = 0; i < T(h); i += PATCH)
             if (i == from)
                 put_patch(total + i / 2, patches + warp * PATCH_SIZE, lane);
-        if (pair)
-            sync_pair(warp);
-        else
-            nv90_warp_sync();
+        sync_warps(e, warp);
         if (e.is_gated)
             store_gated(e, c, from, warp, lane, patches);
         else
-            store_plain(e, c, from, warp, lane, patches, empty);
-        if (pair)
-            sync_pair(warp);
-        else
-            nv90_warp_sync();
+            store_plain(e, c, from, warp, lane, patches);
+        sync_warps(e, warp);
     }
 }
 
+// Rows that no expert has.
+LINEAR_INLINE void store_zeros(const end_t e, const cut_t c)
+{
+    const uint item = (uint)get_local_id(0);
+    const uint f = c.column * (2 * SIDE * 16) + item % (4 * SIDE * 2) * 4;
+    for (uint row = item / (4 * SIDE * 2); row < c.rows && f < e.outputs;
+         row += MULTIPLYING / (4 * SIDE * 2))
+        store4_at(e, row_begin(e.y_rows, c.begin + row) + f, (float4)(0.0f));
+}
+
 // ---- The warpgroups that multiply
+
+LINEAR_INLINE void multiply_cut(const linear_t a, const end_t e, stages_t *s, lane_t l,
+                                local const cut_t *cut, local float *patches, const uint h)
+{
+    float sums[MOST / 2], totals[GROUPED == 1 ? MOST / 2 : 1]; // of which T(h) / 2 are used
+    float *total = GROUPED == 1 ? totals : sums;
+    UNROLL
+    for (uint i = 0; i < T(h) / 2; i++)
+        sums[i] = 0.0f;
+    sum_stages(a, stages_of(a), s, l, sums, total, h);
+    store_all(e, *cut, total, patches, h);
+}
 
 LINEAR_INLINE void multiply_cuts(const groups_t g, const linear_t a, const end_t e, stages_t s,
                                  cuts_t told, local float *patches)
@@ -315,28 +341,23 @@ LINEAR_INLINE void multiply_cuts(const groups_t g, const linear_t a, const end_t
                       COPIED(h) + (warp * 8 + lane / 4) * 16, 0, pairs_of(lane)};
     for (uint number = 0;; number++) {
         nv90_barrier_wait(s.full + s.slot * 8, s.phase);
-        const uint rows = told.cuts[number % TOLD].rows;
+        local const cut_t *cut = told.cuts + number % TOLD;
+        const uint rows = nv90_uniform(cut->rows);
         if (rows == 0)
             break;
-        const bool empty = told.cuts[number % TOLD].group == g.empty;
-        float sums[MOST / 2], totals[GROUPED == 1 ? MOST / 2 : 1];
-        float *total = GROUPED == 1 ? totals : sums;
-        UNROLL
-        for (uint i = 0; i < MOST / 2; i++)
-            total[i] = sums[i] = 0.0f;
-        if (empty) {
+        if (nv90_uniform(cut->group) == g.empty) {
             free_stage(&s);
             s = next_stage(s, h);
-        } else if (rows <= 32) {
-            sum_stages(a, stages_of(a), &s, l, sums, total, SHAPE_OF(32));
-        } else if (rows <= 64) {
-            sum_stages(a, stages_of(a), &s, l, sums, total, SHAPE_OF(64));
+            store_zeros(e, *cut);
+        } else if (HAS_LOW && rows <= 32) {
+            multiply_cut(a, e, &s, l, cut, patches, SHAPE_OF(32));
+        } else if (HAS_LOW && rows <= 64) {
+            multiply_cut(a, e, &s, l, cut, patches, SHAPE_OF(64));
 #if MOST > 64
         } else {
-            sum_stages(a, stages_of(a), &s, l, sums, total, SHAPE_OF(128));
+            multiply_cut(a, e, &s, l, cut, patches, SHAPE_OF(128));
 #endif
         }
-        store_all(e, told.cuts[hidden(number) % TOLD], total, empty, patches);
     }
 }
 
@@ -348,7 +369,7 @@ LINEAR_INLINE void run(const groups_t g, const weights_t w, const end_t e, stage
     const linear_t a = w.side[0];
     const uint item = (uint)get_local_id(0), h = LARGEST;
     if (item < STAGES(h)) {
-        nv90_barrier_init(s.full + item * 8, 2);
+        nv90_barrier_init(s.full + item * 8, 3);
         nv90_barrier_init(s.free + item * 8, WARPS(h));
     }
     if (item < TOLD)
@@ -375,8 +396,8 @@ LINEAR_INLINE void run(const groups_t g, const weights_t w, const end_t e, stage
                 nv90_map_publish(published + i * NV90_MAP_BYTES, map + i * NV90_MAP_BYTES);
             if (item == MULTIPLYING)
                 bring_boxes(g, w, s, told, published);
-        } else if (warp == 1) {
-            bring_groups(g, w, s, told);
+        } else if (warp <= 2) {
+            bring_groups(g, w, warp - 1, s, told);
         }
     }
     // All boxes have arrived.

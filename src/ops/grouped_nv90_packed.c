@@ -27,6 +27,14 @@ static uint32_t groups_of(const llmk_weights *w)
     return llmk_layout_is_u4(w->layout) && w->scale_kind == LLMK_SCALE_F16 ? 2 : 1;
 }
 
+/* Rows of x of a tile at most: totals leave registers for 64, and where one scale is a row's and so
+ * no tile of 128 lower than that, experts of few rows have those of 64. */
+static uint32_t most_of(const grouped_problem *p)
+{
+    const uint32_t groups = groups_of(p->weights);
+    return groups == 1 || (groups == 0 && p->rows <= 64 * p->weights->experts) ? 64 : 128;
+}
+
 static bool reads(const llmk_weights *w, llmk_reason *why)
 {
     if (!llmk_grouped_is_codes(w))
@@ -82,7 +90,8 @@ static llmk_status launch_all(llmk_launch *launch, const grouped_problem *p)
     char defines[64];
     llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype),
               llmk_layout_is_u4(w->layout) ? " -DW=u4_nv" : " -DW=s8_nv",
-              " -DGROUPED=", llmk_digits(groups_of(w)), NULL);
+              " -DGROUPED=", llmk_digits(groups_of(w)),
+              most_of(p) == 64 ? " -DMOST=64" : " -DMOST=128", NULL);
     grouped_problem g;
     LLMK_TRY(llmk_grouped_gather(launch, p, &g));
     for (size_t i = 0; i < w->segment_count; i++) {
