@@ -88,25 +88,27 @@ LINEAR_INLINE uint block_of_side(const groups_t g, const weights_t w, const cut_
     return (c.group - g.first) * w.blocks + c.column * w.tile_blocks + side * w.second;
 }
 
+// Found anew: there are no registers to keep them.
+#define COUNTERS(g) counters_of((g).schedule, hidden((g).groups))
+
 // By one item. maps: of x, of either side.
 LINEAR_INLINE void bring_boxes(const groups_t g, const weights_t w, stages_t s, cuts_t told,
                                ulong maps)
 {
     const uint h = LARGEST;
-    const counters_t counters = counters_of(g.schedule, g.groups);
     const uint all = rows_of_cuts(g);
     uint index = (uint)get_group_id(0);
     for (uint number = 0;; number++) {
         cut_t c = cut_at(g, all, w.columns, index);
         while (PARTS > 1 && c.rows == 0 && index < all * w.columns) {
-            index = take_tile(counters, index);
+            index = take_tile(COUNTERS(g), index);
             c = cut_at(g, all, w.columns, index);
         }
         told.cuts[number % TOLD] = c;
         nv90_barrier_arrive(told.heard + number % TOLD * 8);
         if (c.rows == 0)
             break;
-        index = take_tile(counters, index);
+        index = take_tile(COUNTERS(g), index);
         const uint boxes = (c.rows + BOX - 1) / BOX;
         const uint gate = block_of_side(g, w, c, 0), other = block_of_side(g, w, c, 1);
         const uint count = c.group == g.empty ? 1 : stages_of(w.side[0]);
@@ -129,7 +131,7 @@ LINEAR_INLINE void bring_boxes(const groups_t g, const weights_t w, stages_t s, 
             s = next_stage(s, h);
         }
     }
-    end_tiles(counters);
+    end_tiles(COUNTERS(g));
     nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
     nv90_barrier_arrive(s.full + s.slot * 8);
 }
