@@ -54,6 +54,15 @@ static inline uint tiles_of(const linear_t a, const uint h)
 {
     return count_tiles(a, TILE_M(h), TILE_N(h));
 }
+LINEAR_INLINE share_t share_of(linear_t a, uint whole, uint per, const uint h)
+{
+    a.m = hidden((uint)a.m);
+    a.n = hidden(a.n);
+    const uint tiles = tiles_of(a, h), stages = (a.k + STAGE_K - 1) / STAGE_K;
+    const uint groups = (uint)get_num_groups(0);
+    return (share_t){(uint)get_group_id(0), groups, tiles, stages, whole, per,
+                     own_stages(tiles - whole, groups, stages, per)};
+}
 static inline place_t place_of(const linear_t a, uint index, const uint h)
 {
     return place_of_tile_anew(a, index, TILE_M(h), TILE_N(h));
@@ -423,8 +432,7 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
         const uint stages = (a.k + STAGE_K - 1) / STAGE_K;
         bool all = count == stages;
         if (!all) {
-            const share_t share = {(uint)get_group_id(0), (uint)get_num_groups(0), 0, stages,
-                                   whole, per};
+            const share_t share = share_of(a, whole, per, h);
             const piece_t piece = {.tile = tile->tile};
             all = split_meet(share, piece, places, counts, total, T(h) / 2,
                              hidden((uint)get_local_id(0)) / 32, WARPS(h));
@@ -477,7 +485,7 @@ LINEAR_INLINE void give_registers(const uint h)
             nv90_barrier_init(s.free + item * 8, WARPS(h));                                           \
         }                                                                                          \
         const uint map = (uint)(size_t)maps;                                                       \
-        const share_t share = SPLIT_SHARE(tiles_of(a, h), (a.k + STAGE_K - 1) / STAGE_K);          \
+        const share_t share = share_of(a, split_whole, split_per, h);                              \
         if (item == ITEMS(h))                                                                         \
             nv90_map_rows(map, (global const ushort *)x + x_rows.offset, k, (uint)m,               \
                           m > 1 ? x_rows.s0 * 2 : 16, TILE_M(h));                                  \

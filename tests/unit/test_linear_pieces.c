@@ -17,42 +17,48 @@ typedef struct seen {
     uint32_t group, end;
 } seen;
 
-static void share_out(uint32_t groups, uint32_t tiles, uint32_t stages, uint32_t whole)
+/* left: of each tile that has an owner, for others; 0 where none has one. */
+static void share_out(uint32_t groups, uint32_t tiles, uint32_t stages, uint32_t whole,
+                      uint32_t left)
 {
-    const uint32_t rest = tiles - whole;
-    const uint32_t per = rest ? (rest * stages + groups - 1) / groups : 1;
+    const uint32_t rest = tiles - whole, others = left ? groups - rest : groups;
+    const uint32_t row = rest * (left ? left : stages);
+    const uint32_t per = rest ? (row + others - 1) / others : 1;
+    const uint32_t own = left ? own_stages(rest, groups, stages, per) : 0;
+    assert_true(own <= stages - left);
     seen *by = calloc((size_t)tiles * stages, sizeof *by); /* where a piece begins */
     uint8_t *taken = calloc(2 * (size_t)groups, 1);
     assert_non_null(by);
     assert_non_null(taken);
     for (uint32_t g = 0; g < groups; g++) {
-        const share_t s = {g, groups, tiles, stages, whole, per};
-        uint32_t partial = 0, streamed = 0, all = 0;
+        const share_t s = {g, groups, tiles, stages, whole, per, own};
+        uint32_t partial = 0, streamed = 0, owned = 0;
         for (piece_t p = piece_first(s); piece_is_there(s, p); p = piece_next(s, p)) {
             assert_true(p.begin < p.end && p.end <= stages);
             assert_int_equal(by[p.tile * stages + p.begin].end, 0);
             by[p.tile * stages + p.begin] = (seen){g, p.end};
-            all += p.end - p.begin;
             partial += !piece_is_whole(s, p);
-            streamed += p.tile >= whole ? p.end - p.begin : 0;
+            *(own && p.tile >= whole && p.begin == 0 ? &owned : &streamed) +=
+                p.tile >= whole ? p.end - p.begin : 0;
             if (p.tile < whole) {
                 assert_true(piece_is_whole(s, p));
                 assert_int_equal(p.tile % groups, g);
             }
         }
-        assert_true(partial <= 2 && streamed <= per);
-        assert_int_equal(all, share_stages(s));
+        assert_true((own || partial <= 2) && streamed <= per);
+        assert_true(!owned || (owned == own && streamed == 0 && g < rest));
     }
     for (uint32_t t = 0; t < tiles; t++) {
         uint32_t part = 0, at = 0;
         const bool is_shared = t >= whole && by[t * stages].end < stages;
-        const share_t s = {0, groups, tiles, stages, whole, per};
+        const share_t s = {0, groups, tiles, stages, whole, per, own};
         while (at < stages) {
             const seen piece = by[t * stages + at];
             assert_true(piece.end > at);
             if (is_shared) {
                 const parts_t parts = parts_of(s, t);
-                assert_int_equal(piece.group, parts.first + part);
+                const share_t its = {piece.group, groups, tiles, stages, whole, per, own};
+                assert_int_equal(part_of(its, parts), part);
                 const uint32_t place = part_place(parts, part);
                 assert_true(place < 2 * groups);
                 assert_int_equal(taken[place]++, 0);
@@ -76,10 +82,13 @@ static void test_shares(void **state)
     for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
         for (size_t j = 0; j < sizeof groups / sizeof *groups; j++)
             for (uint32_t stages = 1; stages < 90; stages += stages < 10 ? 1 : 26) {
-                share_out(groups[j], tiles[i], stages, 0);
-                share_out(groups[j], tiles[i], stages, tiles[i] / groups[j] * groups[j]);
+                const uint32_t whole = tiles[i] / groups[j] * groups[j];
+                share_out(groups[j], tiles[i], stages, 0, 0);
+                share_out(groups[j], tiles[i], stages, whole, 0);
+                for (uint32_t left = 1; tiles[i] > whole && left <= stages; left++)
+                    share_out(groups[j], tiles[i], stages, whole, left);
                 if (tiles[i] > groups[j])
-                    share_out(groups[j], tiles[i], stages, groups[j]);
+                    share_out(groups[j], tiles[i], stages, groups[j], 0);
             }
 }
 
@@ -89,13 +98,11 @@ static void test_all_whole(void **state)
     (void)state;
     uint32_t count = 0;
     for (uint32_t g = 0; g < 132; g++) {
-        const share_t s = {g, 132, 1000, 64, UINT32_MAX, 0};
-        const uint32_t before = count;
+        const share_t s = {g, 132, 1000, 64, UINT32_MAX, 0, 0};
         for (piece_t p = piece_first(s); piece_is_there(s, p); p = piece_next(s, p)) {
             assert_true(piece_is_whole(s, p));
             count++;
         }
-        assert_int_equal((count - before) * 64, share_stages(s));
     }
     assert_int_equal(count, 1000);
 }
