@@ -447,7 +447,7 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
 // Registers go from the last warpgroup to those that multiply.
 LINEAR_INLINE void take_registers(const uint h)
 {
-    if (T(h) == 256)
+    if (WARPS(h) == 8)
         nv90_registers_up(216);
     else if (TIGHT(h))
         nv90_registers_up(112);
@@ -456,7 +456,7 @@ LINEAR_INLINE void take_registers(const uint h)
 }
 LINEAR_INLINE void give_registers(const uint h)
 {
-    if (T(h) == 256)
+    if (WARPS(h) == 8)
         nv90_registers_down(72);
     else if (TIGHT(h))
         nv90_registers_down(32);
@@ -519,6 +519,7 @@ LINEAR_INLINE void give_registers(const uint h)
 
 PACKED(32, SHAPE(32, 4, 1))
 PACKED(64, SHAPE(64, 4, 1))
+PACKED(64_narrow, SHAPE(64, 2, 1))
 #if GROUPED == 1
 PACKED(128, SHAPE(64, 2, 2))
 #else

@@ -1,7 +1,6 @@
 /*
  * linear_nv90_packed.c - the linear layer on wgmma with weights of 4 and 8 bits:
- * cl/linear/linear_wgmma_packed.cl and linear_wgmma_narrow.cl. What it needs of the device is in
- * linear_nv90.c.
+ * cl/linear/linear_wgmma_packed.cl. What it needs of the device is in linear_nv90.c.
  */
 #include "ops/linear_nv90.h"
 #include "ops/linear_split.h"
@@ -55,62 +54,66 @@ typedef struct packed_shape {
     const char *kernel;
     uint32_t rows, columns;
     uint32_t u4, s8, end;
-    bool narrow; /* linear_wgmma_narrow.cl, whose tiles are all whole */
 } packed_shape;
 
-/* Tiles that are whole, and the stages of each work-group of those that are not (linear_split.h). */
+static bool is_narrow(const packed_shape *s) { return s->columns == 128; }
+
+/* Tiles that are whole, and how the others are shared: the stages of each work-group that owns no
+ * tile (linear_split.h). */
 typedef struct packed_plan {
     const packed_shape *shape;
     uint32_t groups, whole, per;
     uint64_t time;
 } packed_plan;
 
-/* What meeting along K takes, in ns. */
-#define SPLIT_TIME(rows) (8000 + 50 * (rows))
+/* What it takes, in ns, to put the sums of a tile into memory, or to add them to others. */
+#define MEET_TIME(shape) (500 + (shape)->rows * (shape)->columns / 16)
 
+/* The last tiles, which fill no whole round, have owners: `left` of a tile's stages are for others,
+ * so that all end at about the same time. */
 static packed_plan plan_of(const llmk_launch *launch, const linear_problem *p,
                            const packed_shape *shape, uint64_t n)
 {
     const llmk_weights *w = p->weights;
-    const bool u4 = llmk_layout_is_u4(w->layout);
-    const uint32_t units = launch->ctx->caps.compute_units;
+    const bool trial = launch->ctx->is_trial;
+    const uint64_t stage = llmk_layout_is_u4(w->layout) ? shape->u4 : shape->s8;
+    const uint64_t units = launch->ctx->caps.compute_units;
     const uint64_t tiles =
         (p->x.nrows + shape->rows - 1) / shape->rows * ((n + shape->columns - 1) / shape->columns);
     const uint64_t stages = (w->depth + stage_of(w) - 1) / stage_of(w);
-    const uint64_t stage = u4 ? shape->u4 : shape->s8, tile = stages * stage + shape->end;
+    const uint64_t tile = stages * stage + shape->end;
     packed_plan plan = {.shape = shape,
-                        .groups = tiles < units ? (uint32_t)tiles : units,
+                        .groups = (uint32_t)(tiles < units ? tiles : units),
                         .time = (tiles + units - 1) / units * tile};
-    /* The last rounds, of which one is full. */
-    const uint64_t rounds = tiles / units, whole = rounds > 1 ? (rounds - 1) * units : 0;
-    if (shape->narrow || tiles % units == 0 ||
-        !llmk_linear_may_split(p, tiles - whole, stages, units))
+    const uint64_t rest = tiles % units, others = units - rest;
+    if (rest == 0 || stages < 2 || !llmk_linear_may_split(p, rest, stages, (uint32_t)units))
         return plan;
-    const uint64_t per = llmk_linear_split_per(tiles - whole, stages, units);
-    const uint64_t time = whole / units * tile + per * stage + shape->end + SPLIT_TIME(shape->rows);
-    if (time < plan.time || launch->ctx->is_trial)
-        plan = (packed_plan){shape, units, (uint32_t)whole, (uint32_t)per, time};
+    const uint64_t meet = MEET_TIME(shape), cost = (meet + stage - 1) / stage;
+    const uint64_t best = (stages + cost) * others / units;
+    const uint64_t left = trial ? (stages + 1) / 2 : best > cost ? best - cost : 0;
+    if (left == 0)
+        return plan;
+    const uint64_t per = llmk_linear_split_per(rest, left, (uint32_t)others);
+    const uint64_t own = left < stages ? stages - left : 0;
+    const uint64_t time = tiles / units * tile + (own > per ? own : per) * stage + shape->end +
+                          (per / left + 1) * meet;
+    if (time < plan.time || trial)
+        plan = (packed_plan){shape, (uint32_t)units, (uint32_t)(tiles - rest), (uint32_t)per, time};
     return plan;
 }
 
-/* Whether a shape is for this call. Narrow tiles add up in another order than the others. */
+/* Whether a shape is for this call. */
 static bool serves(const llmk_launch *launch, const linear_problem *p, const packed_shape *shape)
 {
     const llmk_weights *w = p->weights;
-    if (!shape->narrow)
-        return true;
-    if (shape->rows > 64 && (llmk_layout_is_u4(w->layout) || w->groups > 1))
-        return false;
-    return !p->batch_invariant && !(launch->ctx->is_trial && p->workspace);
+    if (shape->rows > 128)
+        return !llmk_layout_is_u4(w->layout) && w->groups <= 1;
+    return !(launch->ctx->is_trial && p->workspace && shape->rows == 64 && is_narrow(shape));
 }
 
 #define NARROW_64                                                                                  \
     {                                                                                              \
-        "linear_wgmma_narrow_64", 64, 128, 620, 450, 5500, true                                    \
-    }
-#define NARROW_256                                                                                 \
-    {                                                                                              \
-        "linear_wgmma_narrow_256", 256, 128, 0, 745, 5000, true                                    \
+        "linear_wgmma_packed_64_narrow", 64, 128, 600, 450, 5000                                   \
     }
 
 /* As asked, or what is estimated to end first. In a trial, whose problems are small, every shape has
@@ -118,17 +121,17 @@ static bool serves(const llmk_launch *launch, const linear_problem *p, const pac
 static packed_plan best_plan(const llmk_launch *launch, const linear_problem *p, uint64_t n)
 {
     static const packed_shape units[] = {
-        {"linear_wgmma_packed_32", 32, 256, 850, 580, 5000, false},
-        {"linear_wgmma_packed_64", 64, 256, 1010, 670, 5000, false},
-        {"linear_wgmma_packed_128", 128, 256, 1660, 880, 5000, false},
+        {"linear_wgmma_packed_32", 32, 256, 700, 500, 5000},
+        {"linear_wgmma_packed_64", 64, 256, 800, 600, 5000},
+        {"linear_wgmma_packed_128", 128, 256, 1350, 740, 5000},
         NARROW_64,
-        NARROW_256};
+        {"linear_wgmma_packed_256", 256, 128, 0, 745, 5000}};
     static const packed_shape totals[] = {
-        {"linear_wgmma_packed_32", 32, 256, 900, 600, 5000, false},
-        {"linear_wgmma_packed_64", 64, 256, 1100, 720, 5000, false},
-        {"linear_wgmma_packed_128", 128, 128, 1100, 720, 5000, false},
+        {"linear_wgmma_packed_32", 32, 256, 750, 550, 5000},
+        {"linear_wgmma_packed_64", 64, 256, 900, 650, 5000},
+        {"linear_wgmma_packed_128", 128, 128, 900, 650, 5000},
         NARROW_64,
-        NARROW_256};
+        {"linear_wgmma_packed_256", 256, 128, 0, 745, 5000}};
     const packed_shape *all = groups_of(p->weights) == 1 ? totals : units;
     const llmk_config *config = launch->config;
     packed_plan best = {.time = UINT64_MAX};
@@ -137,7 +140,8 @@ static packed_plan best_plan(const llmk_launch *launch, const linear_problem *p,
             continue;
         packed_plan plan = plan_of(launch, p, all + i, n);
         const uint32_t rows = all[i].rows;
-        if (config && config->value[0] == rows && config->value[1] == all[i].narrow)
+        if (config && config->value[0] == rows &&
+            config->value[1] == (rows != 128 && is_narrow(all + i)))
             return plan;
         if (launch->ctx->is_trial)
             plan.time = rows >= p->x.nrows ? rows - i : 1024 - rows;
@@ -154,20 +158,19 @@ llmk_status llmk_linear_nv90_packed_launch(llmk_launch *launch, const void *prob
     for (size_t i = 0; i < w->segment_count; i++) {
         const llmk_segment *segment = &w->segments[i];
         const packed_plan plan = best_plan(launch, p, segment->rows);
-        const bool narrow = plan.shape->narrow;
-        const uint32_t grouped = narrow ? w->groups > 1 : groups_of(w);
+        const bool has_two = is_narrow(plan.shape) && plan.shape->rows != 128;
         char defines[64];
         llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype),
                   llmk_layout_is_u4(w->layout) ? " -DW=u4_nv" : " -DW=s8_nv",
-                  " -DGROUPED=", llmk_digits(grouped), NULL);
-        const linear_recipe r = {.file = narrow ? LLMK_NV90_NARROW_NAME : LLMK_NV90_PACKED_NAME,
+                  " -DGROUPED=", llmk_digits(groups_of(w)), NULL);
+        const linear_recipe r = {.file = LLMK_NV90_PACKED_NAME,
                                  .defines = defines,
                                  .kernel = plan.shape->kernel,
                                  .rows = plan.shape->rows,
                                  .columns = plan.shape->columns,
-                                 .local = {narrow ? 384 : 640, 1, 1},
+                                 .local = {has_two ? 384 : 640, 1, 1},
                                  .groups = plan.groups,
-                                 .has_split = !narrow,
+                                 .has_split = true,
                                  .whole = plan.whole,
                                  .per = plan.per};
         LLMK_TRY(llmk_linear_run_segment(launch, p, &r, segment));
