@@ -110,7 +110,7 @@ LINEAR_INLINE group_t group_in(uint4 v)
 #endif
 }
 
-// While maps are made: the first codes of a block are on their way.
+// While maps are made: the first codes of a block are on their way, and its scales.
 LINEAR_INLINE void expect_codes(const linear_t a, const share_t share, uint block, const uint h)
 {
     const piece_t p = piece_first(share);
@@ -119,6 +119,13 @@ LINEAR_INLINE void expect_codes(const linear_t a, const share_t share, uint bloc
         const ulong from = p.begin * 1024ul;
         nv90_prefetch(a.data + row * a.pitch + from,
                       (uint)min(a.pitch - from, (ulong)STAGES(h) * 1024));
+        if (GROUPED) {
+            const uint bytes = a.scale_kind == SCALE_F32 ? 64 : 32;
+            const uint first = group_of_k(a, p.begin * STAGE_K);
+            const uint groups = group_of_k(a, (p.end - 1) * STAGE_K) - first + 1;
+            nv90_prefetch((global const uchar *)a.scales + (row * a.groups + first) * bytes,
+                          groups * bytes);
+        }
     }
 }
 
@@ -205,11 +212,11 @@ typedef struct {
     uint v[2][4];
 } codes_t;
 
-// Bytes of two such words that are of pair q % 2, in the order of one lane's.
-static inline uint pairs_of(uint lane)
+// Bytes of two such words that are of pair q % 2, in the order of one lane's. swapped: the words are.
+static inline uint pairs_of(uint lane, uint swapped)
 {
     const uint odd = lane & 1;
-    return W_IS_U4 ? 0x6240 + odd * 0x1111 : 0x5410 + odd * 0x2222;
+    return (W_IS_U4 ? 0x6240 + odd * 0x1111 : 0x5410 + odd * 0x2222) ^ swapped * 0x4444;
 }
 
 // The operands of product i of a part, whose codes these are.
@@ -243,8 +250,8 @@ LINEAR_INLINE codes_t codes_of(const stages_t *s, uint part, lane_t l, const uin
     UNROLL
     for (uint i = 0; i < 8; i++)
         codes.v[i / 4][i % 4] = nv90_get_word(s->tiles + s->slot * STAGE(h) +
-                                              (l.codes_at ^ i % 4 * 16) +
-                                              (part * PART_BYTES(h) + i / 4 * 8));
+                                              (l.codes_at ^ i % 4 / 2 * 32) +
+                                              (part * (W_BYTES(h) / 2) + i / 4 * 8 + i % 2 * 16));
     return codes;
 }
 LINEAR_INLINE group_t stage_group(const stages_t *s, lane_t l, const uint h)
@@ -413,9 +420,9 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
 {
     const uint item = (uint)get_local_id(0), lane = item % 32, of_w = block_of(item / 32, h);
     const uint row = of_w * 4 + lane / 8; // of 128 bytes, of two rows of W
-    const lane_t l = {X_BYTES(h) + row * NV90_ROW + ((lane & 4) ^ (row & 7)) * 16 + lane % 4 / 2 * 4,
+    const lane_t l = {X_BYTES(h) + row * NV90_ROW + ((lane & 4) ^ (row & 6)) * 16 + lane % 4 / 2 * 4,
                       COPIED(h) + (of_w * 8 + lane / 4) * 16, rows_of(item / 32, h) * NV90_ROW,
-                      pairs_of(lane)};
+                      pairs_of(lane, row & 1)};
     for (uint number = 0;; number++) {
         nv90_barrier_wait(s.full + s.slot * 8, s.phase);
         const uint count = told[number % TOLD].stages;
@@ -434,7 +441,7 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
         if (!all) {
             const share_t share = share_of(a, whole, per, h);
             const piece_t piece = {.tile = tile->tile};
-            all = split_meet(share, piece, places, counts, total, T(h) / 2,
+            all = split_meet(share, piece, places + hidden(0), counts, total, T(h) / 2,
                              hidden((uint)get_local_id(0)) / 32, WARPS(h));
         }
         UNROLL
