@@ -50,6 +50,15 @@
 #define STAGES(h)  (SPACE(h) / STAGE(h) < 8 ? SPACE(h) / STAGE(h) : 8)
 #define MAX_T      (GROUPED == 1 ? 64 : GROUPED || W_IS_U4 ? 128 : 256)
 
+// All items that multiply have come here.
+LINEAR_INLINE void team_sync(const uint h)
+{
+    if (WARPS(h) == 8)
+        nv90_team_sync();
+    else
+        nv90_wide_team_sync();
+}
+
 static inline uint tiles_of(const linear_t a, const uint h)
 {
     return count_tiles(a, TILE_M(h), TILE_N(h));
@@ -129,6 +138,56 @@ LINEAR_INLINE void expect_codes(const linear_t a, const share_t share, uint bloc
     }
 }
 
+// Boxes wait for their maps, which takes microseconds: those who multiply, idle until then, bring the
+// first stages themselves.
+#define BROUGHT 3
+static inline uint first_stages(const piece_t p) { return min(p.end - p.begin, (uint)BROUGHT); }
+#define FIRST_ROWS(h) (WARPS(h) * 4) // of 128 bytes that they copy at one time
+
+LINEAR_INLINE void bring_first(const linear_t a, stages_t s, const share_t share,
+                               local told_t *told, const uint h)
+{
+    const piece_t p = piece_first(share);
+    if (!piece_is_there(share, p))
+        return;
+    const uint item = (uint)get_local_id(0), row = item / 8, chunk = item % 8;
+    const place_t tile = place_of(a, p.tile, h);
+    const ulong parts = a.pitch / 512;
+    if (item == 0)
+        *told = (told_t){p.end - p.begin, p.tile, tile.row, tile.column};
+    _Pragma("unroll 1")
+    for (uint i = 0; i < first_stages(p); i++) {
+        const uint stage = p.begin + i, to = s.tiles + i * STAGE(h) + nv90_offset(row, chunk);
+        UNROLL
+        for (uint j = 0; j < STAGE_K / 64 * TILE_M(h); j += FIRST_ROWS(h)) {
+            const uint x_row = tile.row + (row + j) % TILE_M(h);
+            const uint k = stage * STAGE_K + (row + j) / TILE_M(h) * 64 + chunk * 8;
+            nv90_copy(to + j * NV90_ROW,
+                      (global const ushort *)a.x + a.x_rows.offset + x_row * a.x_rows.s0 + k,
+                      k < a.k ? 16 : 0, x_row, (uint)a.m);
+        }
+        UNROLL
+        for (uint j = 0; j < TILE_N(h) / 2; j += FIRST_ROWS(h)) {
+            const uint part = stage * 2 + (row + j) / (TILE_N(h) / 4);
+            const uint block = tile.column / 16 + (row + j) % (TILE_N(h) / 4) / 4;
+            nv90_copy(to + X_BYTES(h) + j * NV90_ROW,
+                      a.data + block * a.pitch + part * 512ul + row % 4 * NV90_ROW + chunk * 16,
+                      part < parts ? 16 : 0, block, (a.n + 15) / 16);
+        }
+    }
+    nv90_copies_commit();
+}
+// They have come. By the same items.
+LINEAR_INLINE void first_came(stages_t s, const share_t share, const uint h)
+{
+    const piece_t p = piece_first(share);
+    nv90_copies_land(0);
+    team_sync(h);
+    if (get_local_id(0) == 0 && piece_is_there(share, p))
+        for (uint i = 0; i < first_stages(p); i++)
+            nv90_barrier_arrive(s.full + i * 8);
+}
+
 // Of `boxes`, which an item asks for (maps: of x, of the codes), and `groups`, of which a lane has
 // those of each 32nd pair of rows. Groups come from far away: those of AHEAD stages are asked for before
 // the first of them is free.
@@ -165,7 +224,7 @@ LINEAR_INLINE void bring_tiles(linear_t a, stages_t s, const share_t share, ulon
                 if (stage >= p.end)
                     break;
                 nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
-                if (boxes && lane == 0) {
+                if (boxes && lane == 0 && (number > 0 || stage >= p.begin + BROUGHT)) {
                     if (stage == p.begin)
                         told[number % TOLD] =
                             (told_t){p.end - p.begin, p.tile, tile.row, tile.column};
@@ -493,7 +552,9 @@ LINEAR_INLINE void give_registers(const uint h)
         }                                                                                          \
         const uint map = (uint)(size_t)maps;                                                       \
         const share_t share = share_of(a, split_whole, split_per, h);                              \
-        if (item == ITEMS(h))                                                                         \
+        if (item < ITEMS(h)) \
+            bring_first(a, s, share, told, h); \
+        else if (item == ITEMS(h))                                                                         \
             nv90_map_rows(map, (global const ushort *)x + x_rows.offset, k, (uint)m,               \
                           m > 1 ? x_rows.s0 * 2 : 16, TILE_M(h));                                  \
         else if (item == ITEMS(h) + 32)                                                               \
@@ -505,6 +566,7 @@ LINEAR_INLINE void give_registers(const uint h)
         barrier(CLK_LOCAL_MEM_FENCE);                                                              \
         if (item < ITEMS(h)) {                                                                        \
             take_registers(h); \
+            first_came(s, share, h); \
             multiply_tiles(a, s, told, split_whole, split_per, split_sums, split_counts, patches,  \
                            h);                                                                     \
         } else {                                                                                   \
