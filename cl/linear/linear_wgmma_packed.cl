@@ -303,14 +303,18 @@ typedef struct {
     uint pairs;
 } lane_t;
 
-LINEAR_INLINE codes_t codes_of(const stages_t *s, uint part, lane_t l, const uint h)
+// Of a batch of products that begins with product i of a stage.
+LINEAR_INLINE codes_t codes_of(const stages_t *s, const uint i, lane_t l, const uint h)
 {
+    const uint part = i / PART, first = W_IS_U4 ? i % PART / 2 : 0;
     codes_t codes;
     UNROLL
-    for (uint i = 0; i < 8; i++)
-        codes.v[i / 4][i % 4] = nv90_get_word(s->tiles + s->slot * STAGE(h) +
-                                              (l.codes_at ^ i % 4 / 2 * 32) +
-                                              (part * (W_BYTES(h) / 2) + i / 4 * 8 + i % 2 * 16));
+    for (uint j = first; j < (W_IS_U4 ? first + BATCH(h) / 2 : 2); j++)
+        UNROLL
+        for (uint lane = 0; lane < 4; lane++)
+            codes.v[j][lane] =
+                nv90_get_word(s->tiles + s->slot * STAGE(h) + (l.codes_at ^ lane / 2 * 32) +
+                              (part * (W_BYTES(h) / 2) + j * 8 + lane % 2 * 16));
     return codes;
 }
 LINEAR_INLINE group_t stage_group(const stages_t *s, lane_t l, const uint h)
@@ -394,8 +398,6 @@ LINEAR_INLINE void sum_stages(const linear_t a, uint count, stages_t *stages, la
     UNROLL
     for (uint i = 0; i < BATCH(h); i++)
         operands(set + 4 * i, codes, l.pairs, i, group.zeros);
-    if (BATCH(h) == PART)
-        codes = codes_of(&s, 1, l, h);
     for (uint stage = 0; stage < count; stage++) {
         const bool last = stage + 1 == count;
         group_t next = group;
@@ -404,14 +406,7 @@ LINEAR_INLINE void sum_stages(const linear_t a, uint count, stages_t *stages, la
             const uint made = (i + 1) % batches * BATCH(h); // of the next stage, where it is 0
             uint *const other = set + (i + 1) % 2 * 4 * BATCH(h);
             multiply(sums, set + i % 2 * 4 * BATCH(h), &s, l, i, GROUPED == 1 ? i > 0 : 1, h);
-            held(other, h);
-            UNROLL
-            for (uint j = 0; j < BATCH(h); j++)
-                operands(other + 4 * j, codes, l.pairs, (made + j) % PART,
-                         made ? group.zeros : next.zeros);
-            if (!GROUPED && i == 0 && stage > 0)
-                free_stage(&after); // that of the stage before
-            if (made + BATCH(h) == PRODUCTS) {
+            if (made == 0) {
                 // The next stage; at the end, this one again.
                 after = s;
                 if (!last) {
@@ -420,10 +415,18 @@ LINEAR_INLINE void sum_stages(const linear_t a, uint count, stages_t *stages, la
                 }
                 if (GROUPED)
                     next = stage_group(&after, l, h);
-                codes = codes_of(&after, 0, l, h);
-            } else if ((made + BATCH(h)) % PART == 0) {
-                codes = codes_of(made ? &s : &after, (made + BATCH(h)) / PART, l, h);
             }
+            if (!TIGHT(h))
+                codes = codes_of(made ? &s : &after, made, l, h);
+            held(other, h);
+            if (TIGHT(h))
+                codes = codes_of(made ? &s : &after, made, l, h);
+            if (!GROUPED && i == 0 && stage > 0)
+                free_stage(&after); // that of the stage before
+            UNROLL
+            for (uint j = 0; j < BATCH(h); j++)
+                operands(other + 4 * j, codes, l.pairs, (made + j) % PART,
+                         made ? group.zeros : next.zeros);
         }
         if (GROUPED) {
             nv90_make_first(never, s.full, set, 4 * BATCH(h));
