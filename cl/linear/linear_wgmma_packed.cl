@@ -16,6 +16,7 @@
 
 #include "linear/linear_wgmma_codes.clh"
 
+#define SPLIT_LANE (hidden((uint)get_local_id(0)) % 32)
 #include "linear/linear_split.clh"
 #include "linear/linear_units.clh"
 
@@ -445,8 +446,9 @@ LINEAR_INLINE void sum_stages(const linear_t a, uint count, stages_t *stages, la
     }
 #if !GROUPED
     end(sums, h);
+    const float2 factors = stage_group(&s, l, h).scale; // again
     free_stage(&s);
-    scale(to, sums, group.scale, h);
+    scale(to, sums, factors, h);
 #endif
     *stages = next_stage(s, h);
 }
@@ -503,7 +505,7 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
         if (!all) {
             const share_t share = share_of(a, whole, per, h);
             const piece_t piece = {.tile = tile->tile};
-            all = split_meet(share, piece, places + hidden(0), counts, total, T(h) / 2,
+            all = split_meet(share, piece, places, counts, total, T(h) / 2,
                              hidden((uint)get_local_id(0)) / 32, WARPS(h));
         }
         UNROLL
@@ -585,7 +587,7 @@ LINEAR_INLINE void give_registers(const uint h)
         }                                                                                          \
         /* All boxes have arrived. */                                                              \
         barrier(CLK_LOCAL_MEM_FENCE);                                                              \
-        if (item == ITEMS(h))                                                                         \
+        if (hidden((uint)get_local_id(0)) == ITEMS(h))                                                                         \
             nv90_give_slot(slot);                                                                  \
     }
 
