@@ -136,15 +136,36 @@ LINEAR_INLINE void bring_boxes(const groups_t g, const weights_t w, stages_t s, 
     nv90_barrier_arrive(s.full + s.slot * 8);
 }
 
-// By a warp for a side: what groups of weights have in common; a lane has that of a pair of rows of each
-// four blocks.
-LINEAR_INLINE void bring_groups(const groups_t g, const weights_t w, uint side, stages_t s,
+// A tile's groups are soon to be asked for, those of a side's block by each of eight lanes.
+LINEAR_INLINE void expect_groups(const linear_t a, uint block)
+{
+    const uint bytes = a.scale_kind == SCALE_F32 ? 64 : 32, zero_bytes = W_IS_U4 ? 8 : 16;
+    const ulong first = (ulong)block * a.groups;
+    nv90_prefetch(a.scales + first * bytes, a.groups * bytes);
+    if (a.zeros && (zero_bytes == 16 || a.groups % 2 == 0))
+        nv90_prefetch(a.zeros + first * zero_bytes, a.groups * zero_bytes);
+}
+
+// What groups of weights have in common, of a lane's two pairs of rows.
+typedef struct {
+    raw_group pair[2];
+} raw_pairs;
+LINEAR_INLINE raw_pairs load_pairs(const linear_t a, uint block, uint last, uint stage)
+{
+    raw_pairs r;
+    UNROLL
+    for (uint j = 0; j < 2; j++)
+        r.pair[j] = load_group_at(a, min(block + j * 4, last), group_of_k(a, stage * STAGE_K),
+                                  (uint)get_local_id(0) % 8);
+    return r;
+}
+
+// By a warp for a side, of whose blocks a lane has every fourth.
+LINEAR_INLINE void bring_groups(const groups_t g, const weights_t w, const uint side, stages_t s,
                                 cuts_t told)
 {
     const uint h = LARGEST, lane = (uint)get_local_id(0) % 32;
-    linear_t a = w.side[0];
-    a.scales = side ? w.side[1].scales : a.scales;
-    a.zeros = side ? w.side[1].zeros : a.zeros;
+    linear_t a = w.side[side];
     if (GROUPED == 2)
         a.scale_kind = SCALE_F16;
     for (uint number = 0;; number++) {
@@ -153,23 +174,28 @@ LINEAR_INLINE void bring_groups(const groups_t g, const weights_t w, uint side, 
         if (c.rows == 0)
             break;
         const bool empty = c.group == g.empty;
-        const uint count = empty ? 1 : stages_of(a), block = block_of_side(g, w, c, side) + lane / 8;
+        const uint count = empty ? 1 : stages_of(a), first = block_of_side(g, w, c, side);
         uint unit[2] = {0x3c003c00u, 0x3c003c00u}; // 1
-        raw_group raw[2];
+        raw_pairs raw, next;
+        if (!empty) {
+            if (GROUPED && lane < SIDE)
+                expect_groups(a, min(first + lane, w.last));
+            raw = load_pairs(a, first + lane / 8, w.last, 0);
+        }
         for (uint stage = 0; stage < count; stage++) {
             const uint to = s.tiles + s.slot * STAGE(h) + COPIED(h) + side * 1024 + lane * 16;
-            UNROLL
-            for (uint j = 0; j < 2 && !empty && (GROUPED || stage == 0); j++)
-                raw[j] = load_group_at(a, min(block + j * 4, w.last),
-                                       group_of_k(a, stage * STAGE_K), lane % 8);
+            if (GROUPED && !empty) // before those of this stage are wanted
+                next = load_pairs(a, hidden(first) + lane / 8, w.last, min(stage + 1, count - 1));
             nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
             UNROLL
             for (uint j = 0; j < 2 && !empty; j++)
-                nv90_put(to + j * 512, record_of(a, raw[j], unit + j));
+                nv90_put(to + j * 512, record_of(a, raw.pair[j], unit + j));
             nv90_warp_sync();
             if (lane == 0)
                 nv90_barrier_arrive(s.full + s.slot * 8);
             s = next_stage(s, h);
+            if (GROUPED)
+                raw = next;
         }
     }
     nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
@@ -339,8 +365,8 @@ LINEAR_INLINE void multiply_cuts(const groups_t g, const linear_t a, const end_t
     const uint h = LARGEST, item = (uint)get_local_id(0), lane = item % 32, warp = item / 32;
     const uint row = warp % SIDE * 4 + lane / 8; // of 128 bytes, of two rows of W
     const lane_t l = {X_BYTES(h) + warp / SIDE * SIDE_BYTES + row * NV90_ROW +
-                          ((lane & 4) ^ (row & 7)) * 16 + lane % 4 / 2 * 4,
-                      COPIED(h) + (warp * 8 + lane / 4) * 16, 0, pairs_of(lane)};
+                          ((lane & 4) ^ (row & 6)) * 16 + lane % 4 / 2 * 4,
+                      COPIED(h) + (warp * 8 + lane / 4) * 16, 0, pairs_of(lane, row & 1)};
     for (uint number = 0;; number++) {
         nv90_barrier_wait(s.full + s.slot * 8, s.phase);
         local const cut_t *cut = told.cuts + number % TOLD;
@@ -398,8 +424,10 @@ LINEAR_INLINE void run(const groups_t g, const weights_t w, const end_t e, stage
                 nv90_map_publish(published + i * NV90_MAP_BYTES, map + i * NV90_MAP_BYTES);
             if (item == MULTIPLYING)
                 bring_boxes(g, w, s, told, published);
-        } else if (warp <= 2) {
-            bring_groups(g, w, warp - 1, s, told);
+        } else if (warp == 1) {
+            bring_groups(g, w, 0, s, told);
+        } else if (warp == 2) {
+            bring_groups(g, w, 1, s, told);
         }
     }
     // All boxes have arrived.

@@ -315,7 +315,7 @@ LINEAR_INLINE codes_t codes_of(const stages_t *s, const uint i, lane_t l, const 
         for (uint lane = 0; lane < 4; lane++)
             codes.v[j][lane] =
                 nv90_get_word(s->tiles + s->slot * STAGE(h) + (l.codes_at ^ lane / 2 * 32) +
-                              (part * (W_BYTES(h) / 2) + j * 8 + lane % 2 * 16));
+                              (part * PART_BYTES(h) + j * 8 + lane % 2 * 16));
     return codes;
 }
 LINEAR_INLINE group_t stage_group(const stages_t *s, lane_t l, const uint h)
