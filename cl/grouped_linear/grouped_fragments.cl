@@ -31,9 +31,11 @@
 #define W_TILE      (TILE_M * CHUNKS) // where W begins in a stage
 #define STAGE       ((TILE_M + TILE_N) * CHUNKS)
 
-// At the end a wave turns two fragments side by side into rows, through local memory.
+// At the end a wave turns two fragments side by side into rows, so many at a time, through local memory.
+#define PATCH_ROWS  16
 #define PATCH_PITCH (2 * FRAGMENT_SIZE + 4)
-#define PATCHES     (WAVES * FRAGMENT_SIZE * PATCH_PITCH / 4) // chunks
+#define PATCH_SIZE  (PATCH_ROWS * PATCH_PITCH)
+#define PATCHES     (WAVES * PATCH_SIZE / 4) // chunks
 #define LOCAL       (STAGES * STAGE > PATCHES ? STAGES * STAGE : PATCHES)
 
 // Of x, the same for all kinds of W: `in` places of an item's share, the same chunk of rows
@@ -110,23 +112,30 @@ LINEAR_INLINE void multiply(fragment_unit unit, const linear_t a, copies_t *copi
     }
 }
 
-// Two fragments of row `i` of them, j and the next, as rows in this wave's patch.
+// Of two fragments, j and the next, PATCH_ROWS rows in this wave's patch.
+#define SLICES (FRAGMENT_SIZE / PATCH_ROWS) // of a fragment
 LINEAR_INLINE void put_patch(fragment_unit unit, local float *patch, const sums_t *sums, uint pass)
 {
     barrier(CLK_LOCAL_MEM_FENCE);
     FRAGMENT_UNROLL
     for (uint f = 0; f < FRAGMENTS_M * FRAGMENTS_N; f++) {
-        if (f / 2 != pass)
+        if (f / 2 != pass / SLICES)
             continue;
         FRAGMENT_UNROLL
-        for (uint e = 0; e < FRAGMENT_ELEMENTS; e++)
-            patch[fragment_row(unit, e) * PATCH_PITCH + f % 2 * FRAGMENT_SIZE +
-                  fragment_column(unit, e)] = sum_at(sums, f, e);
+        for (uint e = 0; e < FRAGMENT_ELEMENTS; e++) {
+            const uint row = fragment_row(unit, e);
+            if (row / PATCH_ROWS == pass % SLICES)
+                patch[row % PATCH_ROWS * PATCH_PITCH + f % 2 * FRAGMENT_SIZE +
+                      fragment_column(unit, e)] = sum_at(sums, f, e);
+        }
     }
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
-#define PASSES (FRAGMENTS_M * FRAGMENTS_N / 2)
+#define PASSES (FRAGMENTS_M * FRAGMENTS_N / 2 * SLICES)
+// The row of a pass's first, and the fragment's column.
+#define PASS_ROW(pass)      ((pass) / SLICES * 2 / FRAGMENTS_N * FRAGMENT_SIZE + (pass) % SLICES * PATCH_ROWS)
+#define PASS_FRAGMENT(pass) ((pass) / SLICES * 2 % FRAGMENTS_N)
 
 // What both kernels begin with: this work-group's tile, and an item's rows of x and of W, of which row r of
 // the tile is W_ROW(r) of an expert's. W_OF(r, name): data, scales or zeros, where that row lies.
@@ -154,7 +163,7 @@ LINEAR_INLINE void put_patch(fragment_unit unit, local float *patch, const sums_
     BEGIN_SUMS;                                                                                    \
     multiply(unit, a, &copies, tiles, some ? (k + STAGE_K - 1) / STAGE_K : 0, &sums);              \
     end_sums(unit, &sums);                                                                         \
-    local float *patch = (local float *)tiles + unit.wave * FRAGMENT_SIZE * PATCH_PITCH;           \
+    local float *patch = (local float *)tiles + unit.wave * PATCH_SIZE;                            \
     const uint row0 = unit.wave % 2 * (TILE_M / 2)
 
 kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_fragments(GROUPED_PARAMETERS)
@@ -166,10 +175,10 @@ kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_fragments
     _Pragma("unroll 1")
     for (uint pass = 0; pass < PASSES; pass++) {
         put_patch(unit, patch, &sums, pass);
-        const uint r0 = row0 + pass * 2 / FRAGMENTS_N * FRAGMENT_SIZE;
-        const uint c0 = column0 + pass * 2 % FRAGMENTS_N * FRAGMENT_SIZE;
+        const uint r0 = row0 + PASS_ROW(pass);
+        const uint c0 = column0 + PASS_FRAGMENT(pass) * FRAGMENT_SIZE;
         _Pragma("unroll 1")
-        for (uint v = unit.lane; v < 2 * FRAGMENT_SIZE * FRAGMENT_SIZE; v += FRAGMENT_WAVE) {
+        for (uint v = unit.lane; v < PATCH_ROWS * 2 * FRAGMENT_SIZE; v += FRAGMENT_WAVE) {
             const uint r = v / (2 * FRAGMENT_SIZE), c = v % (2 * FRAGMENT_SIZE), column = c0 + c;
             if (r0 + r >= tile.rows || column >= n)
                 continue;
@@ -195,10 +204,10 @@ grouped_fragments_gated(GROUPED_PARAMETERS, GATED_PARAMETERS)
     _Pragma("unroll 1")
     for (uint pass = 0; pass < PASSES; pass++) {
         put_patch(unit, patch, &sums, pass);
-        const uint r0 = row0 + pass * 2 / FRAGMENTS_N * FRAGMENT_SIZE;
-        const uint f0 = column0 + pass * 2 % FRAGMENTS_N / 2 * FRAGMENT_SIZE;
+        const uint r0 = row0 + PASS_ROW(pass);
+        const uint f0 = column0 + PASS_FRAGMENT(pass) / 2 * FRAGMENT_SIZE;
         _Pragma("unroll 1")
-        for (uint v = unit.lane; v < FRAGMENT_SIZE * FRAGMENT_SIZE; v += FRAGMENT_WAVE) {
+        for (uint v = unit.lane; v < PATCH_ROWS * FRAGMENT_SIZE; v += FRAGMENT_WAVE) {
             const uint r = v / FRAGMENT_SIZE, c = v % FRAGMENT_SIZE, f = f0 + c;
             if (r0 + r >= tile.rows || f >= outputs)
                 continue;
