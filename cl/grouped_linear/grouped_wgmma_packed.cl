@@ -227,10 +227,14 @@ LINEAR_INLINE float4 get4(local const float *from) { return *(local const float4
 LINEAR_INLINE float4 bias4_of(global const void *bias, uint type, const rows_t rows, uint group,
                               uint c)
 {
-    return (float4)(bias_of(bias, type, rows, group, c), bias_of(bias, type, rows, group, c + 1),
-                    bias_of(bias, type, rows, group, c + 2),
-                    bias_of(bias, type, rows, group, c + 3));
+    if (type == 0)
+        return (float4)(0.0f);
+    const ulong at = rows.offset + group * rows.s0 + c * rows.inner, next = rows.inner;
+    return (float4)(load_any(bias, type, at), load_any(bias, type, at + next),
+                    load_any(bias, type, at + 2 * next), load_any(bias, type, at + 3 * next));
 }
+// Rows of y, and those of biases, have one stride.
+LINEAR_INLINE ulong y_of(const end_t e, uint row) { return e.y_rows.offset + row * e.y_rows.s0; }
 LINEAR_INLINE void store4_at(const end_t e, ulong at, float4 v)
 {
     if (e.y_type == DT_F32)
@@ -289,22 +293,19 @@ LINEAR_INLINE void store_gated(const end_t e, const cut_t c, uint from, uint war
         return;
     gate += bias4_of(e.bias, e.bias_type, e.bias_rows, c.group, f);
     up += bias4_of(e.up_bias, e.up_bias_type, e.up_bias_rows, c.group, f);
-    store4_at(e, row_begin(e.y_rows, c.begin + row) + f, gated4(e, gate, up));
+    store4_at(e, y_of(e, c.begin + row) + f, gated4(e, gate, up));
 }
 
 LINEAR_INLINE void store_plain(const end_t e, const cut_t c, uint from, uint warp, uint lane,
                                local const float *patches)
 {
-    const uint row = from + lane / 2, f = c.column * (2 * SIDE * 16) + warp * 16 + lane % 2 * 8;
-    local const float *patch = patches + warp * PATCH_SIZE + lane / 2 * PATCH_PITCH + lane % 2 * 8;
-    if (row >= c.rows)
-        return;
-    UNROLL
-    for (uint i = 0; i < 8; i += 4)
-        if (f + i < e.outputs) {
-            const float4 b = bias4_of(e.bias, e.bias_type, e.bias_rows, c.group, f + i);
-            store4_at(e, row_begin(e.y_rows, c.begin + row) + f + i, get4(patch + i) + b);
-        }
+    const uint f = c.column * (2 * SIDE * 16) + warp * 16 + lane % 4 * 4;
+    local const float *patch = patches + warp * PATCH_SIZE + lane % 4 * 4;
+    const float4 b = bias4_of(e.bias, e.bias_type, e.bias_rows, c.group, min(f, e.outputs - 4));
+    _Pragma("unroll 1")
+    for (uint row = lane / 4; row < PATCH && from + row < c.rows; row += 8)
+        if (f < e.outputs)
+            store4_at(e, y_of(e, c.begin + from + row) + f, get4(patch + row * PATCH_PITCH) + b);
 }
 
 LINEAR_INLINE void sync_warps(const end_t e, uint warp)
@@ -342,13 +343,13 @@ LINEAR_INLINE void store_zeros(const end_t e, const cut_t c)
     const uint f = c.column * (2 * SIDE * 16) + item % (4 * SIDE * 2) * 4;
     for (uint row = item / (4 * SIDE * 2); row < c.rows && f < e.outputs;
          row += MULTIPLYING / (4 * SIDE * 2))
-        store4_at(e, row_begin(e.y_rows, c.begin + row) + f, (float4)(0.0f));
+        store4_at(e, y_of(e, c.begin + row) + f, (float4)(0.0f));
 }
 
 // ---- The warpgroups that multiply
 
 LINEAR_INLINE void multiply_cut(const linear_t a, const end_t e, stages_t *s, lane_t l,
-                                local const cut_t *cut, local float *patches, const uint h)
+                                cuts_t told, uint number, local float *patches, const uint h)
 {
     float sums[MOST / 2], totals[GROUPED == 1 ? MOST / 2 : 1]; // of which T(h) / 2 are used
     float *total = GROUPED == 1 ? totals : sums;
@@ -356,7 +357,7 @@ LINEAR_INLINE void multiply_cut(const linear_t a, const end_t e, stages_t *s, la
     for (uint i = 0; i < T(h) / 2; i++)
         sums[i] = 0.0f;
     sum_stages(a, stages_of(a), s, l, sums, total, h);
-    store_all(e, *cut, total, patches, h);
+    store_all(e, told.cuts[hidden(number) % TOLD], total, patches, h);
 }
 
 LINEAR_INLINE void multiply_cuts(const groups_t g, const linear_t a, const end_t e, stages_t s,
@@ -378,12 +379,12 @@ LINEAR_INLINE void multiply_cuts(const groups_t g, const linear_t a, const end_t
             s = next_stage(s, h);
             store_zeros(e, *cut);
         } else if (HAS_LOW && rows <= 32) {
-            multiply_cut(a, e, &s, l, cut, patches, SHAPE_OF(32));
+            multiply_cut(a, e, &s, l, told, number, patches, SHAPE_OF(32));
         } else if (HAS_LOW && rows <= 64) {
-            multiply_cut(a, e, &s, l, cut, patches, SHAPE_OF(64));
+            multiply_cut(a, e, &s, l, told, number, patches, SHAPE_OF(64));
 #if MOST > 64
         } else {
-            multiply_cut(a, e, &s, l, cut, patches, SHAPE_OF(128));
+            multiply_cut(a, e, &s, l, told, number, patches, SHAPE_OF(128));
 #endif
         }
     }
@@ -395,7 +396,7 @@ LINEAR_INLINE void run(const groups_t g, const weights_t w, const end_t e, stage
                        local float *patches, uint map, local uint *slot)
 {
     const linear_t a = w.side[0];
-    const uint item = (uint)get_local_id(0), h = LARGEST;
+    const uint item = hidden((uint)get_local_id(0)), h = LARGEST;
     if (item < STAGES(h)) {
         nv90_barrier_init(s.full + item * 8, 3);
         nv90_barrier_init(s.free + item * 8, WARPS(h));
@@ -413,16 +414,16 @@ LINEAR_INLINE void run(const groups_t g, const weights_t w, const end_t e, stage
         *slot = nv90_take_slot();
     barrier(CLK_LOCAL_MEM_FENCE);
     if (item < MULTIPLYING) {
-        nv90_registers_up(112);
+        take_registers(h);
         multiply_cuts(g, a, e, s, told, patches);
     } else {
-        nv90_registers_down(32);
-        const uint warp = item / 32 - WARPS(h);
+        give_registers(h);
+        const uint warp = hidden((uint)get_local_id(0)) / 32 - WARPS(h);
         if (warp == 0) {
             const ulong published = nv90_map_of(*slot, 0);
             for (uint i = 0; i < NV90_MAPS; i++)
                 nv90_map_publish(published + i * NV90_MAP_BYTES, map + i * NV90_MAP_BYTES);
-            if (item == MULTIPLYING)
+            if (hidden((uint)get_local_id(0)) == MULTIPLYING)
                 bring_boxes(g, w, s, told, published);
         } else if (warp == 1) {
             bring_groups(g, w, 0, s, told);
@@ -432,7 +433,7 @@ LINEAR_INLINE void run(const groups_t g, const weights_t w, const end_t e, stage
     }
     // All boxes have arrived.
     barrier(CLK_LOCAL_MEM_FENCE);
-    if (item == MULTIPLYING)
+    if (hidden((uint)get_local_id(0)) == MULTIPLYING)
         nv90_give_slot(*slot);
 }
 

@@ -64,6 +64,9 @@ static bool supports(llmk_context *ctx, const grouped_problem *p, llmk_reason *w
         return llmk_no(why, "up begins within a block of %u rows", w->block);
     if (!llmk_grouped_has_boxes(p, why))
         return false;
+    if ((p->bias.present && !p->bias.simple) ||
+        (p->gate && p->gate->up_bias.present && !p->gate->up_bias.simple))
+        return llmk_no(why, "for biases whose rows have one stride");
     if ((p->rows / HEIGHT + w->experts + 1) * (w->n / (TILE_N / 2) + 1) > MAX_TILES)
         return llmk_no(why, "too many rows");
     return true;
