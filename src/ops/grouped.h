@@ -83,7 +83,7 @@ typedef struct grouped_products {
 } grouped_products;
 
 extern const grouped_products llmk_grouped_nv90, llmk_grouped_portable, llmk_grouped_ref;
-extern const grouped_products llmk_grouped_nv90_packed;
+extern const grouped_products llmk_grouped_nv90_packed, llmk_grouped_subgroup;
 extern const grouped_products llmk_grouped_nv_stream, llmk_grouped_emulated_nv_stream;
 extern const grouped_products llmk_grouped_nv, llmk_grouped_emulated_nv;
 extern const grouped_products llmk_grouped_amd, llmk_grouped_emulated_amd;
@@ -95,6 +95,7 @@ extern const grouped_products llmk_grouped_amd, llmk_grouped_emulated_amd;
     X("nv-stream", nv_stream)                                                                      \
     X("nv", nv)                                                                                    \
     X("amd", amd)                                                                                  \
+    X("subgroup", subgroup)                                                                        \
     X("portable", portable)                                                                        \
     X("emulated-nv-stream", emulated_nv_stream)                                                    \
     X("emulated-nv", emulated_nv)                                                                  \
