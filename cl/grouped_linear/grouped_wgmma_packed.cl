@@ -414,10 +414,10 @@ LINEAR_INLINE void run(const groups_t g, const weights_t w, const end_t e, stage
         *slot = nv90_take_slot();
     barrier(CLK_LOCAL_MEM_FENCE);
     if (item < MULTIPLYING) {
-        take_registers(h);
+        take_registers(SHAPE_OF(128)); // as many as can be, whatever the tile
         multiply_cuts(g, a, e, s, told, patches);
     } else {
-        give_registers(h);
+        give_registers(SHAPE_OF(128));
         const uint warp = hidden((uint)get_local_id(0)) / 32 - WARPS(h);
         if (warp == 0) {
             const ulong published = nv90_map_of(*slot, 0);
