@@ -189,76 +189,97 @@ LINEAR_INLINE void first_came(stages_t s, const share_t share, const uint h)
             nv90_barrier_arrive(s.full + i * 8);
 }
 
-// Of `boxes`, which an item asks for (maps: of x, of the codes), and `groups`, of which a lane has
-// those of each 32nd pair of rows. Groups come from far away: those of AHEAD stages are asked for before
-// the first of them is free.
-#define AHEAD(h)   (TIGHT(h) ? 1 : 2)
-#define RECORDS(h) (TILE_N(h) / 64)
-LINEAR_INLINE void bring_tiles(linear_t a, stages_t s, const share_t share, ulong maps,
-                               local told_t *told, const uint h, const bool boxes,
-                               const bool groups)
+// A warp of which an item asks for boxes. maps: of x, of the codes.
+LINEAR_INLINE void bring_boxes(const linear_t a, stages_t s, const share_t share, ulong maps,
+                               local told_t *told, const uint h)
 {
-    const uint lane = (uint)get_local_id(0) % 32, last = (a.n - 1) / 16;
-    if (GROUPED == 2)
-        a.scale_kind = SCALE_F16;
-    uint number = 0;
+    const bool asks = get_local_id(0) % 32 == 0;
+    uint number = 0, brought = BROUGHT;
     for (piece_t p = piece_first(share); piece_is_there(share, p); p = piece_next(share, p)) {
         const place_t tile = place_of(a, p.tile, h);
-        uint unit[4];
-        UNROLL
-        for (uint j = 0; j < RECORDS(h); j++)
-            unit[j] = 0x3c003c00u; // 1
-        for (uint first = p.begin; first < p.end; first += AHEAD(h)) {
-            raw_group group_raw[2][4];
-            UNROLL
-            for (uint i = 0; groups && i < AHEAD(h); i++) {
-                const uint group = group_of_k(a, (first + i) * STAGE_K);
-                const uint block = hidden(tile.column / 16 + lane / 8);
-                UNROLL
-                for (uint j = 0; j < RECORDS(h); j++)
-                    group_raw[i][j] = load_group_at(a, min(block + j * 4, last), group, lane % 8);
+        if (number > 0)
+            brought = 0;
+        for (uint stage = p.begin; stage < p.end; stage++) {
+            const uint to = s.tiles + s.slot * STAGE(h), full = s.full + s.slot * 8;
+            nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
+            if (asks && stage - p.begin >= brought) {
+                if (stage == p.begin)
+                    told[number % TOLD] =
+                        (told_t){p.end - p.begin, p.tile, tile.row, tile.column};
+                nv90_barrier_expect(full, COPIED(h));
+                nv90_box_codes(to + X_BYTES(h), maps + NV90_MAP_BYTES, stage * 2, tile.column / 16,
+                               full);
+                for (uint part = 0; part < STAGE_K; part += 64)
+                    nv90_box_rows(to + part * (TILE_M(h) * 2), maps, stage * STAGE_K + part,
+                                  tile.row, full);
             }
-            UNROLL
-            for (uint i = 0; i < AHEAD(h); i++) {
-                const uint stage = first + i, to = s.tiles + s.slot * STAGE(h);
-                const uint full = s.full + s.slot * 8;
-                if (stage >= p.end)
-                    break;
-                nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
-                if (boxes && lane == 0 && (number > 0 || stage >= p.begin + BROUGHT)) {
-                    if (stage == p.begin)
-                        told[number % TOLD] =
-                            (told_t){p.end - p.begin, p.tile, tile.row, tile.column};
-                    nv90_barrier_expect(full, COPIED(h));
-                    nv90_box_codes(to + X_BYTES(h), maps + NV90_MAP_BYTES, stage * 2,
-                                   tile.column / 16, full);
-                    for (uint part = 0; part < STAGE_K; part += 64)
-                        nv90_box_rows(to + part * (TILE_M(h) * 2), maps, stage * STAGE_K + part,
-                                      tile.row, full);
-                }
-                if (groups) {
-                    UNROLL
-                    for (uint j = 0; j < RECORDS(h); j++)
-                        nv90_put(to + COPIED(h) + lane * 16 + j * 512,
-                                 record_of(a, group_raw[i][j], unit + j));
-                    nv90_warp_sync();
-                    if (lane == 0)
-                        nv90_barrier_arrive(full);
-                }
-                s = next_stage(s, h);
-            }
+            s = next_stage(s, h);
         }
         number++;
     }
     nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
-    if (lane == 0) {
-        if (boxes) {
-            told[number % TOLD].stages = 0;
-            nv90_barrier_arrive(s.full + s.slot * 8);
-        }
-        if (groups)
-            nv90_barrier_arrive(s.full + s.slot * 8);
+    if (asks) {
+        told[number % TOLD].stages = 0;
+        nv90_barrier_arrive(s.full + s.slot * 8);
     }
+}
+
+// What a pair of rows has in common, of scales and zeros number i; those of the next group are 8 on.
+LINEAR_INLINE raw_group raw_of(const linear_t a, uint i)
+{
+    raw_group r = {(uint2)(0u), 0};
+    if (a.scale_kind == SCALE_F32)
+        r.scale = ((global const uint2 *)a.scales)[i];
+    else
+        r.scale.x = ((global const uint *)a.scales)[i];
+    if (a.zeros)
+        r.zero = W_IS_U4 ? a.zeros[i] : ((global const ushort *)a.zeros)[i];
+    return r;
+}
+
+// Two warps have the groups, a lane those of each 32nd pair of rows. They come from far away: where there
+// are registers they are asked for a stage ahead.
+#define RECORDS(h) (TILE_N(h) / 128)
+LINEAR_INLINE void bring_groups(linear_t a, stages_t s, const share_t share, uint warp, const uint h)
+{
+    const uint lane = (uint)get_local_id(0) % 32;
+    if (GROUPED == 2)
+        a.scale_kind = SCALE_F16;
+    for (piece_t p = piece_first(share); piece_is_there(share, p); p = piece_next(share, p)) {
+        const uint first = place_of(a, p.tile, h).column / 16 + lane / 8;
+        raw_group raw[2], next[2];
+        uint from[2], unit[2];
+        UNROLL
+        for (uint j = 0; j < RECORDS(h); j++) {
+            const uint block = min(first + (warp * RECORDS(h) + j) * 4, (a.n - 1) / 16);
+            from[j] = block * a.groups * 8 + lane % 8;
+            next[j] = raw_of(a, from[j] + group_of_k(a, p.begin * STAGE_K) * 8);
+            unit[j] = 0x3c003c00u; // 1
+        }
+        for (uint stage = p.begin; stage < p.end; stage++) {
+            const uint of = TIGHT(h) ? stage : min(stage + 1, p.end - 1);
+            const uint group = group_of_k(a, of * STAGE_K);
+            UNROLL
+            for (uint j = 0; j < RECORDS(h); j++) {
+                raw[j] = next[j];
+                next[j] = raw_of(a, from[j] + group * 8);
+                if (TIGHT(h))
+                    raw[j] = next[j];
+            }
+            const uint to = s.tiles + s.slot * STAGE(h) + COPIED(h) + lane * 16;
+            nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
+            UNROLL
+            for (uint j = 0; j < RECORDS(h); j++)
+                nv90_put(to + (warp * RECORDS(h) + j) * 512, record_of(a, raw[j], unit + j));
+            nv90_warp_sync();
+            if (lane == 0)
+                nv90_barrier_arrive(s.full + s.slot * 8);
+            s = next_stage(s, h);
+        }
+    }
+    nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
+    if (lane == 0)
+        nv90_barrier_arrive(s.full + s.slot * 8);
 }
 
 // ---- Weights to operands
@@ -552,7 +573,7 @@ LINEAR_INLINE void give_registers(const uint h)
         const uint item = (uint)get_local_id(0), full = (uint)(size_t)barriers;                    \
         const stages_t s = {(uint)(size_t)tiles, full, full + STAGES(h) * 8, 0, 0};                \
         if (item < STAGES(h)) {                                                                    \
-            nv90_barrier_init(s.full + item * 8, 2);                                                \
+            nv90_barrier_init(s.full + item * 8, 3);                                                \
             nv90_barrier_init(s.free + item * 8, WARPS(h));                                           \
         }                                                                                          \
         const uint map = (uint)(size_t)maps;                                                       \
@@ -580,9 +601,9 @@ LINEAR_INLINE void give_registers(const uint h)
             if (warp == 0) {                                                                       \
                 const ulong published = nv90_map_of(slot, 0);                                      \
                 nv90_maps_publish(published, map);                                                 \
-                bring_tiles(a, s, share, published, told, h, true, false);                         \
-            } else if (warp == 1) {                                                                \
-                bring_tiles(a, s, share, 0, told, h, false, true);                                 \
+                bring_boxes(a, s, share, published, told, h);                                      \
+            } else if (warp < 3) {                                                                 \
+                bring_groups(a, s, share, warp - 1, h);                                            \
             }                                                                                      \
         }                                                                                          \
         /* All boxes have arrived. */                                                              \
