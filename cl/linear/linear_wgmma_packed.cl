@@ -321,8 +321,9 @@ LINEAR_INLINE void operands(uint *a, codes_t codes, uint pairs, const uint i, ha
 // ---- The warpgroups that multiply
 
 typedef struct {
-    uint codes_at, group_at, x_at; // in a stage
+    uint codes_at, group_at; // in a stage
     uint pairs;
+    ulong x; // what wgmma is told of stage 0
 } lane_t;
 
 // Of a batch of products that begins with product i of a stage.
@@ -349,9 +350,8 @@ LINEAR_INLINE void multiply(float *sums, const uint *a, const stages_t *s, lane_
                             uint keep, const uint h)
 {
     // Rows of a tile of x are 64 of K.
-    const uint product = i * BATCH(h), x = s->tiles + s->slot * STAGE(h) + l.x_at;
-    const ulong b =
-        nv90_descriptor(x + product / 4 * (TILE_M(h) * NV90_ROW) + product % 4 * 32);
+    const uint product = i * BATCH(h), x = product / 4 * (TILE_M(h) * NV90_ROW) + product % 4 * 32;
+    const ulong b = nv90_descriptor_at(l.x, s->slot * (STAGE(h) / 16) + x / 16);
     if (T(h) == 32 && BATCH(h) == 4)
         nv90_multiply_a4_32(sums, a, b, keep);
     else if (T(h) == 32)
@@ -455,7 +455,9 @@ LINEAR_INLINE void sum_stages(const linear_t a, uint count, stages_t *stages, la
             end(sums, h);
             free_stage(&s);
 #if GROUPED == 2
-            scale(sums, sums, last ? unit_scales(next.unit.scales) * UNIT : next.unit.turn, h);
+            if (last)
+                break;
+            scale(sums, sums, next.unit.turn, h);
 #else
             scale(to, sums, group.scale, h);
 #endif
@@ -465,7 +467,9 @@ LINEAR_INLINE void sum_stages(const linear_t a, uint count, stages_t *stages, la
         s = after;
         after = done;
     }
-#if !GROUPED
+#if GROUPED == 2
+    scale(sums, sums, unit_scales(group.unit.scales) * UNIT, h);
+#elif !GROUPED
     end(sums, h);
     const float2 factors = stage_group(&s, l, h).scale; // again
     free_stage(&s);
@@ -506,8 +510,8 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
     const uint item = (uint)get_local_id(0), lane = item % 32, of_w = block_of(item / 32, h);
     const uint row = of_w * 4 + lane / 8; // of 128 bytes, of two rows of W
     const lane_t l = {X_BYTES(h) + row * NV90_ROW + ((lane & 4) ^ (row & 6)) * 16 + lane % 4 / 2 * 4,
-                      COPIED(h) + (of_w * 8 + lane / 4) * 16, rows_of(item / 32, h) * NV90_ROW,
-                      pairs_of(lane, row & 1)};
+                      COPIED(h) + (of_w * 8 + lane / 4) * 16, pairs_of(lane, row & 1),
+                      nv90_descriptor(s.tiles + rows_of(item / 32, h) * NV90_ROW)};
     for (uint number = 0;; number++) {
         nv90_barrier_wait(s.full + s.slot * 8, s.phase);
         const uint count = told[number % TOLD].stages;
