@@ -77,6 +77,8 @@ static inline place_t place_of(const linear_t a, uint index, const uint h)
 {
     return place_of_tile_anew(a, index, TILE_M(h), TILE_N(h));
 }
+// By each warp that multiplies. (free_stage() takes a predicate.)
+static inline void leave_stage(const stages_t *s) { nv90_barrier_arrive_warp(s->free + s->slot * 8); }
 LINEAR_INLINE stages_t next_stage(stages_t s, const uint h) { return stage_after(s, STAGES(h)); }
 
 // ---- The warps that copy
@@ -444,7 +446,7 @@ LINEAR_INLINE void sum_stages(const linear_t a, uint count, stages_t *stages, la
             if (TIGHT(h))
                 codes = codes_of(made ? &s : &after, made, l, h);
             if (!GROUPED && i == 0 && stage > 0)
-                free_stage(&after); // that of the stage before
+                leave_stage(&after); // that of the stage before
             UNROLL
             for (uint j = 0; j < BATCH(h); j++)
                 operands(other + 4 * j, codes, l.pairs, (made + j) % PART,
@@ -453,7 +455,7 @@ LINEAR_INLINE void sum_stages(const linear_t a, uint count, stages_t *stages, la
         if (GROUPED) {
             nv90_make_first(never, s.full, set, 4 * BATCH(h));
             end(sums, h);
-            free_stage(&s);
+            leave_stage(&s);
 #if GROUPED == 2
             if (last)
                 break;
@@ -472,7 +474,7 @@ LINEAR_INLINE void sum_stages(const linear_t a, uint count, stages_t *stages, la
 #elif !GROUPED
     end(sums, h);
     const float2 factors = stage_group(&s, l, h).scale; // again
-    free_stage(&s);
+    leave_stage(&s);
     scale(to, sums, factors, h);
 #endif
     *stages = next_stage(s, h);
