@@ -12,6 +12,9 @@
 #define PACKED_EXPERTS
 #define STAGE_ROWS    MOST
 #define PART_BYTES(h) (W_BYTES(h) / 4)
+// Where sums run through all of K, a loop beside that for 128 rows waits for its products in each stage:
+// ptxas finds no registers for two that do not, and then waits after each product (C7512).
+#define ENDS(h)       (GROUPED || (MOST == 128 && T(h) < 128))
 #include "linear/linear_wgmma_packed.cl"
 
 #define tile_at tile_of_schedule // linear_finish.clh has one, too
@@ -25,9 +28,8 @@
 #define SIDE        8                     // blocks of 16 rows of W
 #define SIDE_BYTES  (W_BYTES(LARGEST) / 2)
 #define BOX         32 // rows of x
-// Beside a loop for 128 rows whose sums run through all of K ptxas finds no registers for others, and
-// waits for each product (C7512).
-#define HAS_LOW (GROUPED || MOST == 64)
+// Two loops less, likewise.
+#define HAS_LEAST (GROUPED || !W_IS_U4 || MOST == 128)
 
 // Of W, for either side; an expert has `blocks`, of which a tile's begin `tile_blocks` after those of the one
 // before, and those of the second side `second` further.
@@ -92,8 +94,8 @@ LINEAR_INLINE uint block_of_side(const groups_t g, const weights_t w, const cut_
 #define COUNTERS(g) counters_of((g).schedule, hidden((g).groups))
 
 // By one item. maps: of x, of either side.
-LINEAR_INLINE void bring_boxes(const groups_t g, const weights_t w, stages_t s, cuts_t told,
-                               ulong maps)
+LINEAR_INLINE void bring_cut_boxes(const groups_t g, const weights_t w, stages_t s, cuts_t told,
+                                   ulong maps)
 {
     const uint h = LARGEST;
     const uint all = rows_of_cuts(g);
@@ -146,23 +148,10 @@ LINEAR_INLINE void expect_groups(const linear_t a, uint block)
         nv90_prefetch(a.zeros + first * zero_bytes, a.groups * zero_bytes);
 }
 
-// What groups of weights have in common, of a lane's two pairs of rows.
-typedef struct {
-    raw_group pair[2];
-} raw_pairs;
-LINEAR_INLINE raw_pairs load_pairs(const linear_t a, uint block, uint last, uint stage)
-{
-    raw_pairs r;
-    UNROLL
-    for (uint j = 0; j < 2; j++)
-        r.pair[j] = load_group_at(a, min(block + j * 4, last), group_of_k(a, stage * STAGE_K),
-                                  (uint)get_local_id(0) % 8);
-    return r;
-}
-
-// By a warp for a side, of whose blocks a lane has every fourth.
-LINEAR_INLINE void bring_groups(const groups_t g, const weights_t w, const uint side, stages_t s,
-                                cuts_t told)
+// By a warp for a side, of whose blocks a lane has every fourth. A stage's are asked for before those of the
+// one before it are wanted.
+LINEAR_INLINE void bring_cut_groups(const groups_t g, const weights_t w, const uint side, stages_t s,
+                                    cuts_t told)
 {
     const uint h = LARGEST, lane = (uint)get_local_id(0) % 32;
     linear_t a = w.side[side];
@@ -176,26 +165,34 @@ LINEAR_INLINE void bring_groups(const groups_t g, const weights_t w, const uint 
         const bool empty = c.group == g.empty;
         const uint count = empty ? 1 : stages_of(a), first = block_of_side(g, w, c, side);
         uint unit[2] = {0x3c003c00u, 0x3c003c00u}; // 1
-        raw_pairs raw, next;
+        uint from[2] = {0, 0};
+        raw_group raw[2], next[2];
         if (!empty) {
             if (GROUPED && lane < SIDE)
                 expect_groups(a, min(first + lane, w.last));
-            raw = load_pairs(a, first + lane / 8, w.last, 0);
+            UNROLL
+            for (uint j = 0; j < 2; j++) {
+                from[j] = min(first + lane / 8 + j * 4, w.last) * a.groups * 8 + lane % 8;
+                next[j] = raw_of(a, from[j]);
+            }
         }
         for (uint stage = 0; stage < count; stage++) {
             const uint to = s.tiles + s.slot * STAGE(h) + COPIED(h) + side * 1024 + lane * 16;
-            if (GROUPED && !empty) // before those of this stage are wanted
-                next = load_pairs(a, hidden(first) + lane / 8, w.last, min(stage + 1, count - 1));
+            const uint group = group_of_k(a, min(stage + 1, count - 1) * STAGE_K);
+            UNROLL
+            for (uint j = 0; j < 2; j++) {
+                raw[j] = next[j];
+                if (GROUPED && !empty)
+                    next[j] = raw_of(a, from[j] + group * 8);
+            }
             nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
             UNROLL
             for (uint j = 0; j < 2 && !empty; j++)
-                nv90_put(to + j * 512, record_of(a, raw.pair[j], unit + j));
+                nv90_put(to + j * 512, record_of(a, raw[j], unit + j));
             nv90_warp_sync();
             if (lane == 0)
                 nv90_barrier_arrive(s.full + s.slot * 8);
             s = next_stage(s, h);
-            if (GROUPED)
-                raw = next;
         }
     }
     nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
@@ -367,7 +364,8 @@ LINEAR_INLINE void multiply_cuts(const groups_t g, const linear_t a, const end_t
     const uint row = warp % SIDE * 4 + lane / 8; // of 128 bytes, of two rows of W
     const lane_t l = {X_BYTES(h) + warp / SIDE * SIDE_BYTES + row * NV90_ROW +
                           ((lane & 4) ^ (row & 6)) * 16 + lane % 4 / 2 * 4,
-                      COPIED(h) + (warp * 8 + lane / 4) * 16, 0, pairs_of(lane, row & 1)};
+                      COPIED(h) + (warp * 8 + lane / 4) * 16, pairs_of(lane, row & 1),
+                      nv90_descriptor(s.tiles)};
     for (uint number = 0;; number++) {
         nv90_barrier_wait(s.full + s.slot * 8, s.phase);
         local const cut_t *cut = told.cuts + number % TOLD;
@@ -375,12 +373,14 @@ LINEAR_INLINE void multiply_cuts(const groups_t g, const linear_t a, const end_t
         if (rows == 0)
             break;
         if (nv90_uniform(cut->group) == g.empty) {
-            free_stage(&s);
+            leave_stage(&s);
             s = next_stage(s, h);
             store_zeros(e, *cut);
-        } else if (HAS_LOW && rows <= 32) {
+        } else if (HAS_LEAST && rows <= 32) {
             multiply_cut(a, e, &s, l, told, number, patches, SHAPE_OF(32));
-        } else if (HAS_LOW && rows <= 64) {
+        } else if (HAS_LEAST && rows <= 48) {
+            multiply_cut(a, e, &s, l, told, number, patches, SHAPE_OF(48));
+        } else if (rows <= 64) {
             multiply_cut(a, e, &s, l, told, number, patches, SHAPE_OF(64));
 #if MOST > 64
         } else {
@@ -424,11 +424,11 @@ LINEAR_INLINE void run(const groups_t g, const weights_t w, const end_t e, stage
             for (uint i = 0; i < NV90_MAPS; i++)
                 nv90_map_publish(published + i * NV90_MAP_BYTES, map + i * NV90_MAP_BYTES);
             if (hidden((uint)get_local_id(0)) == MULTIPLYING)
-                bring_boxes(g, w, s, told, published);
+                bring_cut_boxes(g, w, s, told, published);
         } else if (warp == 1) {
-            bring_groups(g, w, 0, s, told);
+            bring_cut_groups(g, w, 0, s, told);
         } else if (warp == 2) {
-            bring_groups(g, w, 1, s, told);
+            bring_cut_groups(g, w, 1, s, told);
         }
     }
     // All boxes have arrived.

@@ -49,6 +49,9 @@
 #define STAGE(h)   (COPIED(h) + G_BYTES(h))
 #define SPACE(h)   (229376 - WARPS(h) * PATCH_SIZE * 4) // of local memory
 #define STAGES(h)  (SPACE(h) / STAGE(h) < 8 ? SPACE(h) / STAGE(h) : 8)
+#ifndef ENDS // whether products are over at the end of each stage
+#define ENDS(h) GROUPED
+#endif
 #define MAX_T      (GROUPED == 1 ? 64 : GROUPED || W_IS_U4 ? 128 : 256)
 
 // All items that multiply have come here.
@@ -358,6 +361,10 @@ LINEAR_INLINE void multiply(float *sums, const uint *a, const stages_t *s, lane_
         nv90_multiply_a4_32(sums, a, b, keep);
     else if (T(h) == 32)
         nv90_multiply_a2_32(sums, a, b, keep);
+    else if (T(h) == 48 && BATCH(h) == 4)
+        nv90_multiply_a4_48(sums, a, b, keep);
+    else if (T(h) == 48)
+        nv90_multiply_a2_48(sums, a, b, keep);
     else if (T(h) == 64 && BATCH(h) == 4)
         nv90_multiply_a4_64(sums, a, b, keep);
     else if (T(h) == 64)
@@ -382,6 +389,8 @@ LINEAR_INLINE void end(float *sums, const uint h)
 {
     if (T(h) == 32)
         nv90_end_32(sums);
+    else if (T(h) == 48)
+        nv90_end_48(sums);
     else if (T(h) == 64)
         nv90_end_64(sums);
 #if MAX_T >= 128
@@ -445,22 +454,23 @@ LINEAR_INLINE void sum_stages(const linear_t a, uint count, stages_t *stages, la
             held(other, h);
             if (TIGHT(h))
                 codes = codes_of(made ? &s : &after, made, l, h);
-            if (!GROUPED && i == 0 && stage > 0)
+            if (!ENDS(h) && i == 0 && stage > 0)
                 leave_stage(&after); // that of the stage before
             UNROLL
             for (uint j = 0; j < BATCH(h); j++)
                 operands(other + 4 * j, codes, l.pairs, (made + j) % PART,
                          made ? group.zeros : next.zeros);
         }
-        if (GROUPED) {
+        if (ENDS(h)) {
             nv90_make_first(never, s.full, set, 4 * BATCH(h));
             end(sums, h);
-            leave_stage(&s);
+            if (GROUPED || !last)
+                leave_stage(&s);
 #if GROUPED == 2
             if (last)
                 break;
             scale(sums, sums, next.unit.turn, h);
-#else
+#elif GROUPED
             scale(to, sums, group.scale, h);
 #endif
             group = next;

@@ -11,7 +11,7 @@
 #define ITEMS     640u
 #define MAX_K     ((uint64_t)1 << 26)
 #define MAX_TILES ((uint64_t)1 << 28)
-#define MIN_ROWS  20u /* of an expert, on average: fewer are served better by nv-stream */
+#define MIN_ROWS  12u /* of an expert, on average: fewer are served better by nv-stream */
 
 /* What a stage has of K; a scale must hold for all of it. */
 static uint32_t stage_of(const llmk_weights *w)
@@ -27,8 +27,8 @@ static uint32_t groups_of(const llmk_weights *w)
     return llmk_layout_is_u4(w->layout) && w->scale_kind == LLMK_SCALE_F16 ? 2 : 1;
 }
 
-/* Rows of x of a tile at most: totals leave registers for 64, and where one scale is a row's and so
- * no tile of 128 lower than that, experts of few rows have those of 64. */
+/* Rows of x of a tile at most: totals leave registers for 64, and where one scale is a row's, loops
+ * for fewer than 128 are faster without that one beside them. */
 static uint32_t most_of(const grouped_problem *p)
 {
     const uint32_t groups = groups_of(p->weights);
