@@ -3,7 +3,7 @@
 // the order of the groups, as B. docs/matrix-units.md explains it.
 //
 // A work-group has 256 rows of W in two sides of 128: of gated pairs one is the gate's, the other up's,
-// where these do not alternate. Its tile has 32, 64 or MOST rows of a group, whichever holds what there
+// where these do not alternate. Its tile has 32, 48, 64 or MOST rows of a group, whichever holds what there
 // is. Of the warpgroup that does not multiply one item finds tiles and brings x and codes, and a warp for
 // each side what groups of weights have in common.
 //
