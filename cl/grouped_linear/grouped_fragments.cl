@@ -38,8 +38,8 @@
 #define PATCHES     (WAVES * PATCH_SIZE / 4) // chunks
 #define LOCAL       (STAGES * STAGE > PATCHES ? STAGES * STAGE : PATCHES)
 
-// Of x, the same for all kinds of W: `in` places of an item's share, the same chunk of rows
-// ITEMS / CHUNKS apart, a multiple of 8, so that all are swizzled alike.
+// What an item copies of every stage: the same chunk of rows ITEMS / CHUNKS apart, a multiple of 8, so
+// that all are swizzled alike. This of x; grouped_fragments_rows.clh or _codes.clh of W.
 LINEAR_INLINE void fetch_x(const linear_t a, global const ushort *const *rows, uint chunk,
                            local uint4 *to, uint4 *held)
 {
