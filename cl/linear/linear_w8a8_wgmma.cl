@@ -241,14 +241,8 @@ LINEAR_INLINE void store_any_rows(linear_t a, const int *sums, end_t e, const ui
     }
 }
 
-// Halves alone, in rows of whole vectors: 64 rows at a time. Chunks of 16 bytes change places within
-// their row, so that those of eight rows lie in different banks.
-LINEAR_INLINE bool is_plain(const linear_t a)
-{
-    return a.y_type != DT_F32 && !a.bias && !a.residual && a.y_rows.n1 * a.y_rows.n2 <= 1 &&
-           a.n % 8 == 0 && a.y_rows.s0 % 8 == 0 &&
-           is_vector(a.y, a.y_type, a.y_rows.offset + a.first, a.y_rows.inner);
-}
+// 64 rows at a time. Chunks of 16 bytes change places within their row, so that those of eight rows lie
+// in different banks.
 LINEAR_INLINE uint chunk_at(uint row, uint chunk, const uint tile_n)
 {
     return PAIR(tile_n) ? row * 64 + (chunk ^ row / 2 % 4) * 16

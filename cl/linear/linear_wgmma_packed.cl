@@ -26,12 +26,12 @@
 #define STAGE_K  (PRODUCTS * 16)
 
 // The warpgroups that multiply: `columns` of them have 64 columns of y each, `rows` of them t rows.
-#define SHAPE(t, columns, rows) ((t) | (columns) << 12 | (rows) << 16)
-#define T(h)       ((h)&4095)
+#define SHAPE(t, columns, rows) ((t) | (columns) << 8 | (rows) << 16)
+#define T(h)       ((h)&255)
 #define WARPS(h)   (COLUMNS(h) * ROWS(h) * 4)
-#define TIGHT(h)   (GROUPED == 1 || T(h) >= 128)          // in registers
+#define TIGHT(h)   (GROUPED == 1 || T(h) == 128)          // in registers
 #define BATCH(h)   (W_IS_U4 && !TIGHT(h) ? 4 : 2)         // products that begin together
-#define COLUMNS(h) ((h) >> 12 & 15)
+#define COLUMNS(h) ((h) >> 8 & 255)
 #define ROWS(h)    ((h) >> 16)
 #define TILE_N(h)  (COLUMNS(h) * 64)
 #ifndef STAGE_ROWS // of x for which a stage has room, where tiles may have fewer
@@ -49,10 +49,7 @@
 #define STAGE(h)   (COPIED(h) + G_BYTES(h))
 #define SPACE(h)   (229376 - WARPS(h) * PATCH_SIZE * 4) // of local memory
 #define STAGES(h)  (SPACE(h) / STAGE(h) < 8 ? SPACE(h) / STAGE(h) : 8)
-#ifndef ENDS // whether products are over at the end of each stage
-#define ENDS(h) GROUPED
-#endif
-#define MAX_T      (GROUPED == 1 ? 64 : GROUPED || W_IS_U4 ? 128 : 256)
+#define MAX_T      (GROUPED == 1 ? 64 : 128)
 
 // All items that multiply have come here.
 LINEAR_INLINE void team_sync(const uint h)
@@ -67,14 +64,18 @@ static inline uint tiles_of(const linear_t a, const uint h)
 {
     return count_tiles(a, TILE_M(h), TILE_N(h));
 }
+// per: the stages that owners have in the upper half.
 LINEAR_INLINE share_t share_of(linear_t a, uint whole, uint per, const uint h)
 {
     a.m = hidden((uint)a.m);
     a.n = hidden(a.n);
-    const uint tiles = tiles_of(a, h), stages = (a.k + STAGE_K - 1) / STAGE_K;
-    const uint groups = (uint)get_num_groups(0);
-    return (share_t){(uint)get_group_id(0), groups, tiles, stages, whole, per,
-                     own_stages(tiles - whole, groups, stages, per)};
+    return (share_t){(uint)get_group_id(0),
+                     (uint)get_num_groups(0),
+                     tiles_of(a, h),
+                     (a.k + STAGE_K - 1) / STAGE_K,
+                     whole,
+                     per & 0xffff,
+                     per >> 16};
 }
 static inline place_t place_of(const linear_t a, uint index, const uint h)
 {
@@ -166,6 +167,8 @@ LINEAR_INLINE void bring_first(const linear_t a, stages_t s, const share_t share
         const uint stage = p.begin + i, to = s.tiles + i * STAGE(h) + nv90_offset(row, chunk);
         UNROLL
         for (uint j = 0; j < STAGE_K / 64 * TILE_M(h); j += FIRST_ROWS(h)) {
+            if (row + j >= STAGE_K / 64 * TILE_M(h))
+                break;
             const uint x_row = tile.row + (row + j) % TILE_M(h);
             const uint k = stage * STAGE_K + (row + j) / TILE_M(h) * 64 + chunk * 8;
             nv90_copy(to + j * NV90_ROW,
@@ -369,13 +372,9 @@ LINEAR_INLINE void multiply(float *sums, const uint *a, const stages_t *s, lane_
         nv90_multiply_a4_64(sums, a, b, keep);
     else if (T(h) == 64)
         nv90_multiply_a2_64(sums, a, b, keep);
-#if MAX_T >= 128
-    else if (T(h) == 128)
-        nv90_multiply_a2_128(sums, a, b, keep);
-#endif
-#if MAX_T == 256
+#if MAX_T == 128
     else
-        nv90_multiply_a2_256(sums, a, b, keep);
+        nv90_multiply_a2_128(sums, a, b, keep);
 #endif
 }
 LINEAR_INLINE void held(uint *a, const uint h)
@@ -393,13 +392,9 @@ LINEAR_INLINE void end(float *sums, const uint h)
         nv90_end_48(sums);
     else if (T(h) == 64)
         nv90_end_64(sums);
-#if MAX_T >= 128
-    else if (T(h) == 128)
-        nv90_end_128(sums);
-#endif
-#if MAX_T == 256
+#if MAX_T == 128
     else
-        nv90_end_256(sums);
+        nv90_end_128(sums);
 #endif
 }
 LINEAR_INLINE void scale(float *to, const float *sums, float2 scale, const uint h)
@@ -545,9 +540,16 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
             all = split_meet(share, piece, places, counts, total, T(h) / 2,
                              hidden((uint)get_local_id(0)) / 32, WARPS(h));
         }
+        const bool plain = is_plain(a);
+        if (all && plain) {
+            const uint self = hidden((uint)get_local_id(0)), warp = self / 32;
+            store_plain(a, total, tile->row + rows_of(warp, h),
+                        tile->column + block_of(warp, h) * 16, patches + warp * PATCH_SIZE,
+                        self % 32, T(h));
+        }
         UNROLL
         for (uint i = 0; i < T(h); i += PATCH)
-            if (all)
+            if (all && !plain)
                 store_patch(a, total + i / 2, i, tile, patches, h);
     }
 }
@@ -635,8 +637,4 @@ PACKED(64_narrow, SHAPE(64, 2, 1))
 PACKED(128, SHAPE(64, 2, 2))
 #else
 PACKED(128, SHAPE(128, 4, 1))
-#endif
-#if MAX_T == 256
-PACKED(256, SHAPE(256, 2, 1))
-#endif
 #endif

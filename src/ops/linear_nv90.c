@@ -31,6 +31,8 @@ static bool has_images(llmk_context *ctx, llmk_reason *why)
         {LLMK_NV90_PACKED_NAME, "-DX=bf16 -DW=u4_nv -DGROUPED=2"},
         {LLMK_NV90_PACKED_NAME, "-DX=bf16 -DW=s8_nv -DGROUPED=0"},
         {LLMK_NV90_PACKED_NAME, "-DX=bf16 -DW=s8_nv -DGROUPED=1"},
+        {LLMK_NV90_NARROW_NAME, "-DX=f16"},
+        {LLMK_NV90_NARROW_NAME, "-DX=bf16"},
         {"linear/linear_w8a8_wgmma.cl", ""},
         {"grouped_linear/grouped_wgmma.cl", "-DX=f16 -DTILE_M=160"},
         {"grouped_linear/grouped_wgmma.cl", "-DX=f16 -DTILE_M=192"},

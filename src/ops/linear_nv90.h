@@ -5,6 +5,7 @@
 #include "ops/linear.h"
 
 #define LLMK_NV90_PACKED_NAME "linear/linear_wgmma_packed.cl"
+#define LLMK_NV90_NARROW_NAME "linear/linear_wgmma_narrow.cl"
 #define LLMK_NV90_MAX_TILES   ((uint64_t)1 << 28)
 
 /* Whether the copy unit can bring x. K is asked too, so that one row is not told apart from more.

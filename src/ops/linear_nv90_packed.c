@@ -1,6 +1,7 @@
 /*
  * linear_nv90_packed.c - the linear layer on wgmma with weights of 4 and 8 bits:
- * cl/linear/linear_wgmma_packed.cl. What it needs of the device is in linear_nv90.c.
+ * cl/linear/linear_wgmma_packed.cl and linear_wgmma_narrow.cl. What it needs of the device is in
+ * linear_nv90.c.
  */
 #include "ops/linear_nv90.h"
 #include "ops/linear_split.h"
@@ -54,12 +55,14 @@ typedef struct packed_shape {
     const char *kernel;
     uint32_t rows, columns;
     uint32_t u4, s8, end;
+    bool narrow; /* of two warpgroups */
 } packed_shape;
 
-static bool is_narrow(const packed_shape *s) { return s->columns == 128; }
+/* Of linear_wgmma_narrow.cl, whose tiles are all whole. */
+static bool is_tall(const packed_shape *s) { return s->rows == 256; }
 
-/* Tiles that are whole, and how the others are shared: the stages of each work-group that owns no
- * tile (linear_split.h). */
+/* Tiles that are whole, and how the others are shared: the stages of each owner, and of each
+ * work-group that owns no tile in the lower 16 bits (linear_split.h). */
 typedef struct packed_plan {
     const packed_shape *shape;
     uint32_t groups, whole, per;
@@ -86,34 +89,37 @@ static packed_plan plan_of(const llmk_launch *launch, const linear_problem *p,
                         .groups = (uint32_t)(tiles < units ? tiles : units),
                         .time = (tiles + units - 1) / units * tile};
     const uint64_t rest = tiles % units, others = units - rest;
-    if (rest == 0 || stages < 2 || !llmk_linear_may_split(p, rest, stages, (uint32_t)units))
+    if (is_tall(shape) || rest == 0 || stages < 2 || stages > UINT16_MAX ||
+        !llmk_linear_may_split(p, rest, stages, (uint32_t)units))
         return plan;
     const uint64_t meet = MEET_TIME(shape), cost = (meet + stage - 1) / stage;
     const uint64_t best = (stages + cost) * others / units;
     const uint64_t left = trial ? (stages + 1) / 2 : best > cost ? best - cost : 0;
-    if (left == 0)
+    if (left == 0 || left >= stages)
         return plan;
     const uint64_t per = llmk_linear_split_per(rest, left, (uint32_t)others);
-    const uint64_t own = left < stages ? stages - left : 0;
+    const uint64_t own = stages - left;
     const uint64_t time = tiles / units * tile + (own > per ? own : per) * stage + shape->end +
                           (per / left + 1) * meet;
     if (time < plan.time || trial)
-        plan = (packed_plan){shape, (uint32_t)units, (uint32_t)(tiles - rest), (uint32_t)per, time};
+        plan = (packed_plan){shape, (uint32_t)units, (uint32_t)(tiles - rest),
+                             (uint32_t)(own << 16 | per), time};
     return plan;
 }
 
-/* Whether a shape is for this call. */
+/* Whether a shape is for this call. Tall tiles are not in the bits of the others. */
 static bool serves(const llmk_launch *launch, const linear_problem *p, const packed_shape *shape)
 {
     const llmk_weights *w = p->weights;
-    if (shape->rows > 128)
-        return !llmk_layout_is_u4(w->layout) && w->groups <= 1;
-    return !(launch->ctx->is_trial && p->workspace && shape->rows == 64 && is_narrow(shape));
+    if (is_tall(shape))
+        return !llmk_layout_is_u4(w->layout) && w->groups <= 1 && !p->batch_invariant &&
+               !(launch->ctx->is_trial && p->workspace);
+    return !(launch->ctx->is_trial && p->workspace && shape->narrow);
 }
 
 #define NARROW_64                                                                                  \
     {                                                                                              \
-        "linear_wgmma_packed_64_narrow", 64, 128, 600, 450, 5000                                   \
+        "linear_wgmma_packed_64_narrow", 64, 128, 600, 450, 5000, true                                 \
     }
 
 /* As asked, or what is estimated to end first. In a trial, whose problems are small, every shape has
@@ -121,17 +127,17 @@ static bool serves(const llmk_launch *launch, const linear_problem *p, const pac
 static packed_plan best_plan(const llmk_launch *launch, const linear_problem *p, uint64_t n)
 {
     static const packed_shape units[] = {
-        {"linear_wgmma_packed_32", 32, 256, 700, 500, 5000},
-        {"linear_wgmma_packed_64", 64, 256, 800, 600, 5000},
-        {"linear_wgmma_packed_128", 128, 256, 1350, 740, 5000},
+        {"linear_wgmma_packed_32", 32, 256, 700, 500, 5000, false},
+        {"linear_wgmma_packed_64", 64, 256, 800, 600, 5000, false},
+        {"linear_wgmma_packed_128", 128, 256, 1350, 740, 5000, false},
         NARROW_64,
-        {"linear_wgmma_packed_256", 256, 128, 0, 745, 5000}};
+        {"linear_wgmma_narrow_256", 256, 128, 0, 745, 5000, true}};
     static const packed_shape totals[] = {
-        {"linear_wgmma_packed_32", 32, 256, 750, 550, 5000},
-        {"linear_wgmma_packed_64", 64, 256, 900, 650, 5000},
-        {"linear_wgmma_packed_128", 128, 128, 900, 650, 5000},
+        {"linear_wgmma_packed_32", 32, 256, 750, 550, 5000, false},
+        {"linear_wgmma_packed_64", 64, 256, 900, 650, 5000, false},
+        {"linear_wgmma_packed_128", 128, 128, 900, 650, 5000, false},
         NARROW_64,
-        {"linear_wgmma_packed_256", 256, 128, 0, 745, 5000}};
+        {"linear_wgmma_narrow_256", 256, 128, 0, 745, 5000, true}};
     const packed_shape *all = groups_of(p->weights) == 1 ? totals : units;
     const llmk_config *config = launch->config;
     packed_plan best = {.time = UINT64_MAX};
@@ -140,8 +146,7 @@ static packed_plan best_plan(const llmk_launch *launch, const linear_problem *p,
             continue;
         packed_plan plan = plan_of(launch, p, all + i, n);
         const uint32_t rows = all[i].rows;
-        if (config && config->value[0] == rows &&
-            config->value[1] == (rows != 128 && is_narrow(all + i)))
+        if (config && config->value[0] == rows && config->value[1] == all[i].narrow)
             return plan;
         if (launch->ctx->is_trial)
             plan.time = rows >= p->x.nrows ? rows - i : 1024 - rows;
@@ -158,19 +163,20 @@ llmk_status llmk_linear_nv90_packed_launch(llmk_launch *launch, const void *prob
     for (size_t i = 0; i < w->segment_count; i++) {
         const llmk_segment *segment = &w->segments[i];
         const packed_plan plan = best_plan(launch, p, segment->rows);
-        const bool has_two = is_narrow(plan.shape) && plan.shape->rows != 128;
+        const bool narrow = plan.shape->narrow, tall = is_tall(plan.shape);
+        const char *type = llmk_dtype_name(p->x.dtype);
         char defines[64];
-        llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype),
-                  llmk_layout_is_u4(w->layout) ? " -DW=u4_nv" : " -DW=s8_nv",
-                  " -DGROUPED=", llmk_digits(groups_of(w)), NULL);
-        const linear_recipe r = {.file = LLMK_NV90_PACKED_NAME,
+        llmk_join(defines, sizeof defines, "-DX=", type, tall ? NULL : " -DW=",
+                  llmk_layout_is_u4(w->layout) ? "u4_nv" : "s8_nv", " -DGROUPED=",
+                  llmk_digits(groups_of(w)), NULL);
+        const linear_recipe r = {.file = tall ? LLMK_NV90_NARROW_NAME : LLMK_NV90_PACKED_NAME,
                                  .defines = defines,
                                  .kernel = plan.shape->kernel,
                                  .rows = plan.shape->rows,
                                  .columns = plan.shape->columns,
-                                 .local = {has_two ? 384 : 640, 1, 1},
+                                 .local = {narrow ? 384 : 640, 1, 1},
                                  .groups = plan.groups,
-                                 .has_split = true,
+                                 .has_split = !tall,
                                  .whole = plan.whole,
                                  .per = plan.per};
         LLMK_TRY(llmk_linear_run_segment(launch, p, &r, segment));
