@@ -49,6 +49,9 @@
 #define STAGE(h)   (COPIED(h) + G_BYTES(h))
 #define SPACE(h)   (229376 - WARPS(h) * PATCH_SIZE * 4) // of local memory
 #define STAGES(h)  (SPACE(h) / STAGE(h) < 8 ? SPACE(h) / STAGE(h) : 8)
+#ifndef ENDS // whether products are over at the end of each stage
+#define ENDS(h) GROUPED
+#endif
 #define MAX_T      (GROUPED == 1 ? 64 : 128)
 
 // All items that multiply have come here.
@@ -637,4 +640,5 @@ PACKED(64_narrow, SHAPE(64, 2, 1))
 PACKED(128, SHAPE(64, 2, 2))
 #else
 PACKED(128, SHAPE(128, 4, 1))
+#endif
 #endif
