@@ -206,7 +206,7 @@ static llmk_status try_weights(llmk_trial *t, const problem *p, bool whole)
 {
     static const int32_t few[EXPERTS + 1] = {0, 9, 9, 10, 17, 17}; /* tiles of 4, 1, 3 rows */
     static const int32_t many[EXPERTS + 1] = {0, 66, 66, 66, 67, 68};
-    static const int32_t most[EXPERTS + 1] = {0, 1200, 1201, 1201, 1271, 1281};
+    static const int32_t most[EXPERTS + 1] = {0, 1200, 1201, 1201, 1261, 1281};
     const llmk_weights *like = p->g.weights;
     const bool even = !strncmp(t->variant->name, "nv90", 4);
     llmk_weights *weights = NULL;
