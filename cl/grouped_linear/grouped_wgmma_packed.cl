@@ -90,6 +90,18 @@ LINEAR_INLINE uint block_of_side(const groups_t g, const weights_t w, const cut_
     return (c.group - g.first) * w.blocks + c.column * w.tile_blocks + side * w.second;
 }
 
+// While maps are made: the first codes of a tile's block are on their way.
+LINEAR_INLINE void expect_first(const groups_t g, const weights_t w, uint block)
+{
+    const cut_t c = cut_at(g, rows_of_cuts(g), w.columns, (uint)get_group_id(0));
+    if (c.rows == 0 || c.group == g.empty)
+        return;
+    const uint side = block / SIDE, at = min(block_of_side(g, w, c, side) + block % SIDE, w.last);
+    const ulong pitch = w.side[0].pitch;
+    nv90_prefetch((side ? w.side[1].data : w.side[0].data) + at * pitch,
+                  (uint)min(pitch, STAGES(LARGEST) * 1024ul));
+}
+
 // Found anew: there are no registers to keep them.
 #define COUNTERS(g) counters_of((g).schedule, hidden((g).groups))
 
@@ -412,6 +424,8 @@ LINEAR_INLINE void run(const groups_t g, const weights_t w, const end_t e, stage
         nv90_map_codes(map + 2 * NV90_MAP_BYTES, w.side[1].data, a.pitch, w.last + 1, SIDE);
     else if (item == MULTIPLYING + 96)
         *slot = nv90_take_slot();
+    else if (item < 2 * SIDE)
+        expect_first(g, w, item);
     barrier(CLK_LOCAL_MEM_FENCE);
     if (item < MULTIPLYING) {
         take_registers(SHAPE_OF(128)); // as many as can be, whatever the tile
@@ -421,8 +435,8 @@ LINEAR_INLINE void run(const groups_t g, const weights_t w, const end_t e, stage
         const uint warp = hidden((uint)get_local_id(0)) / 32 - WARPS(h);
         if (warp == 0) {
             const ulong published = nv90_map_of(*slot, 0);
-            for (uint i = 0; i < NV90_MAPS; i++)
-                nv90_map_publish(published + i * NV90_MAP_BYTES, map + i * NV90_MAP_BYTES);
+            nv90_maps_publish(published, map);
+            nv90_map_publish(published + 2 * NV90_MAP_BYTES, map + 2 * NV90_MAP_BYTES);
             if (hidden((uint)get_local_id(0)) == MULTIPLYING)
                 bring_cut_boxes(g, w, s, told, published);
         } else if (warp == 1) {
