@@ -3,7 +3,7 @@
 // the order of the groups, as B. docs/matrix-units.md explains it.
 //
 // A work-group has 256 rows of W in two sides of 128: of gated pairs one is the gate's, the other up's,
-// where these do not alternate. Its tile has 32, 48, 64 or MOST rows of a group, whichever holds what there
+// where these do not alternate. Its tile has 32, 48, 64, 96 or 128 rows of a group, whichever holds what there
 // is. Of the warpgroup that does not multiply one item finds tiles and brings x and codes, and a warp for
 // each side what groups of weights have in common.
 //
@@ -395,6 +395,8 @@ LINEAR_INLINE void multiply_cuts(const groups_t g, const linear_t a, const end_t
         } else if (rows <= 64) {
             multiply_cut(a, e, &s, l, told, number, patches, SHAPE_OF(64));
 #if MOST > 64
+        } else if (rows <= 96) {
+            multiply_cut(a, e, &s, l, told, number, patches, SHAPE_OF(96));
         } else {
             multiply_cut(a, e, &s, l, told, number, patches, SHAPE_OF(128));
 #endif

@@ -29,7 +29,7 @@
 #define SHAPE(t, columns, rows) ((t) | (columns) << 8 | (rows) << 16)
 #define T(h)       ((h)&255)
 #define WARPS(h)   (COLUMNS(h) * ROWS(h) * 4)
-#define TIGHT(h)   (GROUPED == 1 || T(h) == 128)          // in registers
+#define TIGHT(h)   (GROUPED == 1 || T(h) > 64)            // in registers
 #define BATCH(h)   (W_IS_U4 && !TIGHT(h) ? 4 : 2)         // products that begin together
 #define COLUMNS(h) ((h) >> 8 & 255)
 #define ROWS(h)    ((h) >> 16)
@@ -376,6 +376,8 @@ LINEAR_INLINE void multiply(float *sums, const uint *a, const stages_t *s, lane_
     else if (T(h) == 64)
         nv90_multiply_a2_64(sums, a, b, keep);
 #if MAX_T == 128
+    else if (T(h) == 96)
+        nv90_multiply_a2_96(sums, a, b, keep);
     else
         nv90_multiply_a2_128(sums, a, b, keep);
 #endif
@@ -396,6 +398,8 @@ LINEAR_INLINE void end(float *sums, const uint h)
     else if (T(h) == 64)
         nv90_end_64(sums);
 #if MAX_T == 128
+    else if (T(h) == 96)
+        nv90_end_96(sums);
     else
         nv90_end_128(sums);
 #endif
