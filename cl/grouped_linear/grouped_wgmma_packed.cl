@@ -7,14 +7,15 @@
 // is. Of the warpgroup that does not multiply one item finds tiles and brings x and codes, and a warp for
 // each side what groups of weights have in common.
 //
-//     -DX=f16 | bf16   -DW=u4_nv | s8_nv   -DGROUPED=0 | 1 | 2   -DMOST=64 | 128, of GROUPED=1 64 alone
+//     -DX=f16 | bf16   -DW=u4_nv | s8_nv   -DGROUPED=0 | 1 | 2
 #define NV90_THREE_MAPS // x, either side
 #define PACKED_EXPERTS
+#define MOST          (GROUPED == 1 ? 64 : 128)
 #define STAGE_ROWS    MOST
 #define PART_BYTES(h) (W_BYTES(h) / 4)
 // Where sums run through all of K, a loop beside that for 128 rows waits for its products in each stage:
 // ptxas finds no registers for two that do not, and then waits after each product (C7512).
-#define ENDS(h)       (GROUPED || (MOST == 128 && T(h) < 128))
+#define ENDS(h)       (GROUPED || T(h) < 128)
 #include "linear/linear_wgmma_packed.cl"
 
 #define tile_at tile_of_schedule // linear_finish.clh has one, too
@@ -28,8 +29,6 @@
 #define SIDE        8                     // blocks of 16 rows of W
 #define SIDE_BYTES  (W_BYTES(LARGEST) / 2)
 #define BOX         32 // rows of x
-// Two loops less, likewise.
-#define HAS_LEAST (GROUPED || !W_IS_U4 || MOST == 128)
 
 // Of W, for either side; an expert has `blocks`, of which a tile's begin `tile_blocks` after those of the one
 // before, and those of the second side `second` further.
@@ -52,26 +51,28 @@ typedef struct {
     uint group, begin, rows, column;
 } cut_t;
 
-// In bands, column by column, as grouped_parts.clh has them. A schedule's tiles have HEIGHT rows.
+// In bands, column by column, as grouped_parts.clh has them. A schedule's tiles have HEIGHT rows; of two
+// parts of one, first parts come first: second ones are often not there.
 #define CUT_BAND 16
 #define HEIGHT   128
 #define PARTS    (HEIGHT / MOST)
-LINEAR_INLINE uint rows_of_cuts(const groups_t g)
+LINEAR_INLINE uint scheduled_tiles(const groups_t g)
 {
     global const int *tiles = g.schedule + g.groups + 1;
-    return PARTS * (g.schedule ? (uint)(tiles[g.last] - tiles[g.first])
-                               : (g.rows + HEIGHT - 1) / HEIGHT);
+    return g.schedule ? (uint)(tiles[g.last] - tiles[g.first]) : (g.rows + HEIGHT - 1) / HEIGHT;
 }
 LINEAR_INLINE cut_t cut_at(const groups_t g, uint all, uint columns, uint index)
 {
-    if (index >= all * columns)
+    if (index >= PARTS * all * columns)
         return (cut_t){0, 0, 0, 0};
+    const uint part = PARTS > 1 ? index / (all * columns) : 0;
+    index -= part * all * columns;
     const uint bands = (all + CUT_BAND - 1) / CUT_BAND, band = (all + bands - 1) / bands;
     const uint first = index / (band * columns) * band, within = index % (band * columns);
-    const uint height = min(all - first, band), i = first + within % height;
-    const tile_t tile = tile_of_schedule(i / PARTS, g.schedule, g.groups, g.first, g.last, g.rows,
-                                         HEIGHT);
-    const uint before = min(tile.rows, i % PARTS * MOST);
+    const uint height = min(all - first, band);
+    const tile_t tile = tile_of_schedule(first + within % height, g.schedule, g.groups, g.first,
+                                         g.last, g.rows, HEIGHT);
+    const uint before = min(tile.rows, part * MOST);
     return (cut_t){tile.group, tile.begin + before, min(tile.rows - before, (uint)MOST),
                    within / height};
 }
@@ -93,7 +94,7 @@ LINEAR_INLINE uint block_of_side(const groups_t g, const weights_t w, const cut_
 // While maps are made: the first codes of a tile's block are on their way.
 LINEAR_INLINE void expect_first(const groups_t g, const weights_t w, uint block)
 {
-    const cut_t c = cut_at(g, rows_of_cuts(g), w.columns, (uint)get_group_id(0));
+    const cut_t c = cut_at(g, scheduled_tiles(g), w.columns, (uint)get_group_id(0));
     if (c.rows == 0 || c.group == g.empty)
         return;
     const uint side = block / SIDE, at = min(block_of_side(g, w, c, side) + block % SIDE, w.last);
@@ -110,11 +111,11 @@ LINEAR_INLINE void bring_cut_boxes(const groups_t g, const weights_t w, stages_t
                                    ulong maps)
 {
     const uint h = LARGEST;
-    const uint all = rows_of_cuts(g);
+    const uint all = scheduled_tiles(g);
     uint index = (uint)get_group_id(0);
     for (uint number = 0;; number++) {
         cut_t c = cut_at(g, all, w.columns, index);
-        while (PARTS > 1 && c.rows == 0 && index < all * w.columns) {
+        while (PARTS > 1 && c.rows == 0 && index < PARTS * all * w.columns) {
             index = take_tile(COUNTERS(g), index);
             c = cut_at(g, all, w.columns, index);
         }
@@ -388,13 +389,13 @@ LINEAR_INLINE void multiply_cuts(const groups_t g, const linear_t a, const end_t
             leave_stage(&s);
             s = next_stage(s, h);
             store_zeros(e, *cut);
-        } else if (HAS_LEAST && rows <= 32) {
+        } else if (rows <= 32) {
             multiply_cut(a, e, &s, l, told, number, patches, SHAPE_OF(32));
-        } else if (HAS_LEAST && rows <= 48) {
+        } else if (rows <= 48) {
             multiply_cut(a, e, &s, l, told, number, patches, SHAPE_OF(48));
         } else if (rows <= 64) {
             multiply_cut(a, e, &s, l, told, number, patches, SHAPE_OF(64));
-#if MOST > 64
+#if GROUPED != 1
         } else if (rows <= 96) {
             multiply_cut(a, e, &s, l, told, number, patches, SHAPE_OF(96));
         } else {

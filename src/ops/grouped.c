@@ -199,8 +199,9 @@ static bool subgroup_supports(llmk_context *ctx, const grouped_problem *p, llmk_
             llmk_no(why, "for sub-groups of at most %u", FEW_TEAM));
 }
 
-static bool subgroup_suits(uint64_t rows, uint64_t experts, llmk_reason *why)
+static bool subgroup_suits(uint64_t rows, uint64_t experts, bool codes, llmk_reason *why)
 {
+    (void)codes;
     return rows <= LLMK_GROUPED_FEW * experts ||
            llmk_no(why, "for at most %u rows an expert, on average", LLMK_GROUPED_FEW);
 }

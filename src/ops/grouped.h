@@ -69,10 +69,10 @@ typedef struct grouped_products {
     /* Whether such x and weights can be computed on this device, whatever the numbers of rows. */
     bool (*supports)(llmk_context *ctx, const grouped_problem *p, llmk_reason *why);
     /* Whether `rows` rows spread over `experts` are what it is for, where nothing forces it; NULL:
-     * any are. */
-    bool (*suits)(uint64_t rows, uint64_t experts, llmk_reason *why);
+     * any are. codes: the first product's weights are llmk_grouped_is_codes. */
+    bool (*suits)(uint64_t rows, uint64_t experts, bool codes, llmk_reason *why);
     /* The rows of a tile. few: of at most LLMK_GROUPED_FEW_TOKENS tokens, as `combine` wants it;
-     * codes: some weights are llmk_grouped_is_codes. */
+     * codes: some weights are. */
     uint32_t (*height)(uint64_t rows, uint64_t experts, bool few, bool codes);
     /* A kernel for each segment of the weights. */
     llmk_status (*launch)(llmk_launch *launch, const grouped_problem *p);

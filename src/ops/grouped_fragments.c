@@ -93,15 +93,16 @@ static bool emulated_amd_supports(llmk_context *ctx, const grouped_problem *p, l
     return supports(ctx, p, &emulated_amd, LOCAL_BYTES + EMULATOR_BYTES, why);
 }
 
-static bool suits(uint64_t rows, uint64_t experts, llmk_reason *why)
+static bool suits(uint64_t rows, uint64_t experts, bool codes, llmk_reason *why)
 {
+    (void)codes;
     return rows >= MIN_ROWS * experts ||
            llmk_no(why, "for %u rows an expert and more, on average", MIN_ROWS);
 }
 
-static bool never_suits(uint64_t rows, uint64_t experts, llmk_reason *why)
+static bool never_suits(uint64_t rows, uint64_t experts, bool codes, llmk_reason *why)
 {
-    (void)rows, (void)experts;
+    (void)rows, (void)experts, (void)codes;
     return llmk_no(why, "emulates a matrix unit: for tests, only where forced");
 }
 

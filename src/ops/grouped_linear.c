@@ -105,7 +105,9 @@ static bool supports(llmk_context *ctx, const grouped_products *products, const 
 {
     const bool chosen = !ctx->is_trial && !llmk_variant_is_forced(ctx, "grouped_linear", name);
     return products->supports(ctx, &p->g, why) &&
-           (!chosen || !products->suits || products->suits(p->g.rows, p->g.weights->experts, why));
+           (!chosen || !products->suits ||
+            products->suits(p->g.rows, p->g.weights->experts, llmk_grouped_is_codes(p->g.weights),
+                            why));
 }
 
 static llmk_status launch(llmk_launch *l, const grouped_products *products, const problem *p)

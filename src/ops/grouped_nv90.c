@@ -70,8 +70,9 @@ static bool supports(llmk_context *ctx, const grouped_problem *p, llmk_reason *w
     return true;
 }
 
-static bool suits(uint64_t rows, uint64_t experts, llmk_reason *why)
+static bool suits(uint64_t rows, uint64_t experts, bool codes, llmk_reason *why)
 {
+    (void)codes;
     return rows >= MIN_ROWS * experts || (rows >= MANY && rows >= MIN_OF_MANY * experts) ||
            llmk_no(why, "for %u rows an expert and more, on average, %u from %u rows on", MIN_ROWS,
                    MIN_OF_MANY, MANY);

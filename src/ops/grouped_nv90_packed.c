@@ -27,14 +27,6 @@ static uint32_t groups_of(const llmk_weights *w)
     return llmk_layout_is_u4(w->layout) && w->scale_kind == LLMK_SCALE_F16 ? 2 : 1;
 }
 
-/* Rows of x of a tile at most: totals leave registers for 64, and where one scale is a row's, loops
- * for fewer than 128 are faster without that one beside them. */
-static uint32_t most_of(const grouped_problem *p)
-{
-    const uint32_t groups = groups_of(p->weights);
-    return groups == 1 || (groups == 0 && p->rows <= 64 * p->weights->experts) ? 64 : 128;
-}
-
 static bool reads(const llmk_weights *w, llmk_reason *why)
 {
     if (!llmk_grouped_is_codes(w))
@@ -72,8 +64,9 @@ static bool supports(llmk_context *ctx, const grouped_problem *p, llmk_reason *w
     return true;
 }
 
-static bool suits(uint64_t rows, uint64_t experts, llmk_reason *why)
+static bool suits(uint64_t rows, uint64_t experts, bool codes, llmk_reason *why)
 {
+    (void)codes;
     return rows >= MIN_ROWS * experts ||
            llmk_no(why, "for %u rows an expert and more, on average", MIN_ROWS);
 }
@@ -93,8 +86,7 @@ static llmk_status launch_all(llmk_launch *launch, const grouped_problem *p)
     char defines[64];
     llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype),
               llmk_layout_is_u4(w->layout) ? " -DW=u4_nv" : " -DW=s8_nv",
-              " -DGROUPED=", llmk_digits(groups_of(w)),
-              most_of(p) == 64 ? " -DMOST=64" : " -DMOST=128", NULL);
+              " -DGROUPED=", llmk_digits(groups_of(w)), NULL);
     grouped_problem g;
     LLMK_TRY(llmk_grouped_gather(launch, p, &g));
     for (size_t i = 0; i < w->segment_count; i++) {

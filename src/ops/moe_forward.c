@@ -272,7 +272,8 @@ static bool supports(llmk_context *ctx, const grouped_products *products, const 
     for (size_t i = 2; plan->has_shared && i < 4; i++)
         if (!llmk_grouped_portable.supports(ctx, &g[i], why))
             return false;
-    if (chosen && products->suits && !products->suits(g[0].rows, plan->held, why))
+    if (chosen && products->suits &&
+        !products->suits(g[0].rows, plan->held, llmk_grouped_is_codes(plan->gate_weights), why))
         return false;
     return llmk_unit_rows((const llmk_view *[]){&p->x, &p->y, &plan->gate, &plan->shared_router},
                           (const char *[]){"x", "y", "gate", "shared_router"}, 4, why);
