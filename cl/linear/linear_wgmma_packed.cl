@@ -54,15 +54,6 @@
 #endif
 #define MAX_T      (GROUPED == 1 ? 64 : 128)
 
-// All items that multiply have come here.
-LINEAR_INLINE void team_sync(const uint h)
-{
-    if (WARPS(h) == 8)
-        nv90_team_sync();
-    else
-        nv90_wide_team_sync();
-}
-
 static inline uint tiles_of(const linear_t a, const uint h)
 {
     return count_tiles(a, TILE_M(h), TILE_N(h));
@@ -148,81 +139,28 @@ LINEAR_INLINE void expect_codes(const linear_t a, const share_t share, uint bloc
     }
 }
 
-// Boxes wait for their maps, which takes microseconds: those who multiply, idle until then, bring the
-// first stages themselves.
-#define BROUGHT 3
-static inline uint first_stages(const piece_t p) { return min(p.end - p.begin, (uint)BROUGHT); }
-#define FIRST_ROWS(h) (WARPS(h) * 4) // of 128 bytes that they copy at one time
-
-LINEAR_INLINE void bring_first(const linear_t a, stages_t s, const share_t share,
-                               local told_t *told, const uint h)
-{
-    const piece_t p = piece_first(share);
-    if (!piece_is_there(share, p))
-        return;
-    const uint item = (uint)get_local_id(0), row = item / 8, chunk = item % 8;
-    const place_t tile = place_of(a, p.tile, h);
-    const ulong parts = a.pitch / 512;
-    if (item == 0)
-        *told = (told_t){p.end - p.begin, p.tile, tile.row, tile.column};
-    _Pragma("unroll 1")
-    for (uint i = 0; i < first_stages(p); i++) {
-        const uint stage = p.begin + i, to = s.tiles + i * STAGE(h) + nv90_offset(row, chunk);
-        UNROLL
-        for (uint j = 0; j < STAGE_K / 64 * TILE_M(h); j += FIRST_ROWS(h)) {
-            if (row + j >= STAGE_K / 64 * TILE_M(h))
-                break;
-            const uint x_row = tile.row + (row + j) % TILE_M(h);
-            const uint k = stage * STAGE_K + (row + j) / TILE_M(h) * 64 + chunk * 8;
-            nv90_copy(to + j * NV90_ROW,
-                      (global const ushort *)a.x + a.x_rows.offset + x_row * a.x_rows.s0 + k,
-                      k < a.k ? 16 : 0, x_row, (uint)a.m);
-        }
-        UNROLL
-        for (uint j = 0; j < TILE_N(h) / 2; j += FIRST_ROWS(h)) {
-            const uint part = stage * 2 + (row + j) / (TILE_N(h) / 4);
-            const uint block = tile.column / 16 + (row + j) % (TILE_N(h) / 4) / 4;
-            nv90_copy(to + X_BYTES(h) + j * NV90_ROW,
-                      a.data + block * a.pitch + part * 512ul + row % 4 * NV90_ROW + chunk * 16,
-                      part < parts ? 16 : 0, block, (a.n + 15) / 16);
-        }
-    }
-    nv90_copies_commit();
-}
-// They have come. By the same items.
-LINEAR_INLINE void first_came(stages_t s, const share_t share, const uint h)
-{
-    const piece_t p = piece_first(share);
-    nv90_copies_land(0);
-    team_sync(h);
-    if (get_local_id(0) == 0 && piece_is_there(share, p))
-        for (uint i = 0; i < first_stages(p); i++)
-            nv90_barrier_arrive(s.full + i * 8);
-}
-
-// A warp of which an item asks for boxes. maps: of x, of the codes.
-LINEAR_INLINE void bring_boxes(const linear_t a, stages_t s, const share_t share, ulong maps,
-                               local told_t *told, const uint h)
+// By a warp of which an item asks: boxes of x, of which it tells, or of the codes.
+LINEAR_INLINE void bring_boxes(const linear_t a, stages_t s, const share_t share, ulong map,
+                               local told_t *told, const uint h, const bool of_x)
 {
     const bool asks = get_local_id(0) % 32 == 0;
-    uint number = 0, brought = BROUGHT;
+    uint number = 0;
     for (piece_t p = piece_first(share); piece_is_there(share, p); p = piece_next(share, p)) {
         const place_t tile = place_of(a, p.tile, h);
-        if (number > 0)
-            brought = 0;
         for (uint stage = p.begin; stage < p.end; stage++) {
             const uint to = s.tiles + s.slot * STAGE(h), full = s.full + s.slot * 8;
             nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
-            if (asks && stage - p.begin >= brought) {
+            if (asks && of_x) {
                 if (stage == p.begin)
                     told[number % TOLD] =
                         (told_t){p.end - p.begin, p.tile, tile.row, tile.column};
-                nv90_barrier_expect(full, COPIED(h));
-                nv90_box_codes(to + X_BYTES(h), maps + NV90_MAP_BYTES, stage * 2, tile.column / 16,
-                               full);
+                nv90_barrier_expect(full, X_BYTES(h));
                 for (uint part = 0; part < STAGE_K; part += 64)
-                    nv90_box_rows(to + part * (TILE_M(h) * 2), maps, stage * STAGE_K + part,
+                    nv90_box_rows(to + part * (TILE_M(h) * 2), map, stage * STAGE_K + part,
                                   tile.row, full);
+            } else if (asks) {
+                nv90_barrier_expect(full, W_BYTES(h));
+                nv90_box_codes(to + X_BYTES(h), map, stage * 2, tile.column / 16, full);
             }
             s = next_stage(s, h);
         }
@@ -230,7 +168,8 @@ LINEAR_INLINE void bring_boxes(const linear_t a, stages_t s, const share_t share
     }
     nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
     if (asks) {
-        told[number % TOLD].stages = 0;
+        if (of_x)
+            told[number % TOLD].stages = 0;
         nv90_barrier_arrive(s.full + s.slot * 8);
     }
 }
@@ -554,9 +493,10 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
                         tile->column + block_of(warp, h) * 16, patches + warp * PATCH_SIZE,
                         self % 32, T(h));
         }
+        const uint other = all && !plain; // in no predicate
         UNROLL
         for (uint i = 0; i < T(h); i += PATCH)
-            if (all && !plain)
+            if (hidden(other))
                 store_patch(a, total + i / 2, i, tile, patches, h);
     }
 }
@@ -598,14 +538,11 @@ LINEAR_INLINE void give_registers(const uint h)
         const uint item = (uint)get_local_id(0), full = (uint)(size_t)barriers;                    \
         const stages_t s = {(uint)(size_t)tiles, full, full + STAGES(h) * 8, 0, 0};                \
         if (item < STAGES(h)) {                                                                    \
-            nv90_barrier_init(s.full + item * 8, 3);                                                \
+            nv90_barrier_init(s.full + item * 8, 4);                                                \
             nv90_barrier_init(s.free + item * 8, WARPS(h));                                           \
         }                                                                                          \
         const uint map = (uint)(size_t)maps;                                                       \
-        const share_t share = share_of(a, split_whole, split_per, h);                              \
-        if (item < ITEMS(h)) \
-            bring_first(a, s, share, told, h); \
-        else if (item == ITEMS(h))                                                                         \
+        if (item == ITEMS(h))                                                                         \
             nv90_map_rows(map, (global const ushort *)x + x_rows.offset, k, (uint)m,               \
                           m > 1 ? x_rows.s0 * 2 : 16, TILE_M(h));                                  \
         else if (item == ITEMS(h) + 32)                                                               \
@@ -613,22 +550,25 @@ LINEAR_INLINE void give_registers(const uint h)
         else if (item == ITEMS(h) + 64)                                                               \
             slot = nv90_take_slot();                                                               \
         else if (item >= ITEMS(h) + 96 && item < ITEMS(h) + 96 + TILE_N(h) / 16)                         \
-            expect_codes(a, share, item % 32, h);                                                  \
+            expect_codes(a, share_of(a, split_whole, split_per, h), item % 32, h);                 \
         barrier(CLK_LOCAL_MEM_FENCE);                                                              \
         if (item < ITEMS(h)) {                                                                        \
             take_registers(h); \
-            first_came(s, share, h); \
             multiply_tiles(a, s, told, split_whole, split_per, split_sums, split_counts, patches,  \
                            h);                                                                     \
         } else {                                                                                   \
             give_registers(h); \
-            const uint warp = item / 32 - WARPS(h);                                                   \
-            if (warp == 0) {                                                                       \
-                const ulong published = nv90_map_of(slot, 0);                                      \
-                nv90_maps_publish(published, map);                                                 \
-                bring_boxes(a, s, share, published, told, h);                                      \
-            } else if (warp < 3) {                                                                 \
-                bring_groups(a, s, share, warp - 1, h);                                            \
+            const share_t share = share_of(a, split_whole, split_per, h);                          \
+            const uint warp = hidden((uint)get_local_id(0)) / 32 - WARPS(h);                       \
+            if (warp < 2) {                                                                        \
+                const ulong published = nv90_map_of(slot, warp);                                   \
+                nv90_map_publish(published, map + warp * NV90_MAP_BYTES);                          \
+                if (warp == 0)                                                                     \
+                    bring_boxes(a, s, share, published, told, h, true);                            \
+                else                                                                               \
+                    bring_boxes(a, s, share, published, told, h, false);                           \
+            } else {                                                                               \
+                bring_groups(a, s, share, warp - 2, h);                                            \
             }                                                                                      \
         }                                                                                          \
         /* All boxes have arrived. */                                                              \

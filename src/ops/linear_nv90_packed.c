@@ -119,7 +119,7 @@ static bool serves(const llmk_launch *launch, const linear_problem *p, const pac
 
 #define NARROW_64                                                                                  \
     {                                                                                              \
-        "linear_wgmma_packed_64_narrow", 64, 128, 600, 450, 5000, true                                 \
+        "linear_wgmma_packed_64_narrow", 64, 128, 600, 400, 3000, true                                 \
     }
 
 /* As asked, or what is estimated to end first. In a trial, whose problems are small, every shape has
@@ -127,17 +127,17 @@ static bool serves(const llmk_launch *launch, const linear_problem *p, const pac
 static packed_plan best_plan(const llmk_launch *launch, const linear_problem *p, uint64_t n)
 {
     static const packed_shape units[] = {
-        {"linear_wgmma_packed_32", 32, 256, 700, 500, 5000, false},
-        {"linear_wgmma_packed_64", 64, 256, 800, 600, 5000, false},
-        {"linear_wgmma_packed_128", 128, 256, 1350, 740, 5000, false},
+        {"linear_wgmma_packed_32", 32, 256, 800, 450, 3000, false},
+        {"linear_wgmma_packed_64", 64, 256, 950, 520, 3000, false},
+        {"linear_wgmma_packed_128", 128, 256, 1390, 710, 3500, false},
         NARROW_64,
-        {"linear_wgmma_narrow_256", 256, 128, 0, 745, 5000, true}};
+        {"linear_wgmma_narrow_256", 256, 128, 0, 645, 3500, true}};
     static const packed_shape totals[] = {
-        {"linear_wgmma_packed_32", 32, 256, 750, 550, 5000, false},
-        {"linear_wgmma_packed_64", 64, 256, 900, 650, 5000, false},
-        {"linear_wgmma_packed_128", 128, 128, 900, 650, 5000, false},
+        {"linear_wgmma_packed_32", 32, 256, 850, 500, 3000, false},
+        {"linear_wgmma_packed_64", 64, 256, 1000, 600, 3000, false},
+        {"linear_wgmma_packed_128", 128, 128, 1000, 600, 3000, false},
         NARROW_64,
-        {"linear_wgmma_narrow_256", 256, 128, 0, 745, 5000, true}};
+        {"linear_wgmma_narrow_256", 256, 128, 0, 645, 3500, true}};
     const packed_shape *all = groups_of(p->weights) == 1 ? totals : units;
     const llmk_config *config = launch->config;
     packed_plan best = {.time = UINT64_MAX};
