@@ -4,8 +4,8 @@
 //
 // A work-group has 256 rows of W in two sides of 128: of gated pairs one is the gate's, the other up's,
 // where these do not alternate. Its tile has 32, 48, 64, 96 or 128 rows of a group, whichever holds what there
-// is. Of the warpgroup that does not multiply one item finds tiles and brings x and codes, and a warp for
-// each side what groups of weights have in common.
+// is. Of the warpgroup that does not multiply one item finds tiles and brings x, one brings codes, and a
+// warp for each side what groups of weights have in common.
 //
 //     -DX=f16 | bf16   -DW=u4_nv | s8_nv   -DGROUPED=0 | 1 | 2
 #define NV90_THREE_MAPS // x, either side
@@ -106,12 +106,10 @@ LINEAR_INLINE void expect_first(const groups_t g, const weights_t w, uint block)
 // Found anew: there are no registers to keep them.
 #define COUNTERS(g) counters_of((g).schedule, hidden((g).groups))
 
-// By one item. maps: of x, of either side.
-LINEAR_INLINE void bring_cut_boxes(const groups_t g, const weights_t w, stages_t s, cuts_t told,
-                                   ulong maps)
+// By one item each, x and codes. The first one finds tiles. map, maps: of x, of either side.
+LINEAR_INLINE void bring_cut_x(const groups_t g, const weights_t w, stages_t s, cuts_t told, ulong map)
 {
-    const uint h = LARGEST;
-    const uint all = scheduled_tiles(g);
+    const uint h = LARGEST, all = scheduled_tiles(g);
     uint index = (uint)get_group_id(0);
     for (uint number = 0;; number++) {
         cut_t c = cut_at(g, all, w.columns, index);
@@ -124,29 +122,53 @@ LINEAR_INLINE void bring_cut_boxes(const groups_t g, const weights_t w, stages_t
         if (c.rows == 0)
             break;
         index = take_tile(COUNTERS(g), index);
-        const uint boxes = (c.rows + BOX - 1) / BOX;
-        const uint gate = block_of_side(g, w, c, 0), other = block_of_side(g, w, c, 1);
+        const uint boxes = c.group == g.empty ? 0 : (c.rows + BOX - 1) / BOX;
         const uint count = c.group == g.empty ? 1 : stages_of(w.side[0]);
         for (uint stage = 0; stage < count; stage++) {
             const uint to = s.tiles + s.slot * STAGE(h), full = s.full + s.slot * 8;
             nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
-            if (c.group == g.empty) {
-                nv90_barrier_arrive(full);
-            } else {
-                nv90_barrier_expect(full, W_BYTES(h) + boxes * (BOX * STAGE_K * 2));
-                nv90_box_codes(to + X_BYTES(h), maps + NV90_MAP_BYTES, stage * 2, gate, full);
-                nv90_box_codes(to + X_BYTES(h) + SIDE_BYTES, maps + 2 * NV90_MAP_BYTES, stage * 2,
-                               other, full);
-                _Pragma("unroll 1")
-                for (uint i = 0; i < boxes; i++)
-                    for (uint part = 0; part < STAGE_K; part += 64)
-                        nv90_box_rows(to + part * (MOST * 2) + i * (BOX * NV90_ROW), maps,
-                                      stage * STAGE_K + part, c.begin + i * BOX, full);
-            }
+            nv90_barrier_expect(full, boxes * (BOX * STAGE_K * 2));
+            _Pragma("unroll 1")
+            for (uint i = 0; i < boxes; i++)
+                for (uint part = 0; part < STAGE_K; part += 64)
+                    nv90_box_rows(to + part * (MOST * 2) + i * (BOX * NV90_ROW), map,
+                                  stage * STAGE_K + part, c.begin + i * BOX, full);
             s = next_stage(s, h);
         }
     }
     end_tiles(COUNTERS(g));
+    nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
+    nv90_barrier_arrive(s.full + s.slot * 8);
+}
+
+LINEAR_INLINE cut_t hear_cut(cuts_t told, uint number)
+{
+    nv90_barrier_wait(told.heard + number % TOLD * 8, number / TOLD % 2);
+    return told.cuts[number % TOLD];
+}
+
+LINEAR_INLINE void bring_cut_codes(const groups_t g, const weights_t w, stages_t s, cuts_t told,
+                                   ulong maps)
+{
+    const uint h = LARGEST;
+    for (uint number = 0;; number++) {
+        const cut_t c = hear_cut(told, number);
+        if (c.rows == 0)
+            break;
+        const bool empty = c.group == g.empty;
+        const uint gate = block_of_side(g, w, c, 0), other = block_of_side(g, w, c, 1);
+        const uint count = empty ? 1 : stages_of(w.side[0]);
+        for (uint stage = 0; stage < count; stage++) {
+            const uint to = s.tiles + s.slot * STAGE(h) + X_BYTES(h), full = s.full + s.slot * 8;
+            nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
+            nv90_barrier_expect(full, empty ? 0 : W_BYTES(h));
+            if (!empty) {
+                nv90_box_codes(to, maps, stage * 2, gate, full);
+                nv90_box_codes(to + SIDE_BYTES, maps + NV90_MAP_BYTES, stage * 2, other, full);
+            }
+            s = next_stage(s, h);
+        }
+    }
     nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
     nv90_barrier_arrive(s.full + s.slot * 8);
 }
@@ -171,8 +193,7 @@ LINEAR_INLINE void bring_cut_groups(const groups_t g, const weights_t w, const u
     if (GROUPED == 2)
         a.scale_kind = SCALE_F16;
     for (uint number = 0;; number++) {
-        nv90_barrier_wait(told.heard + number % TOLD * 8, number / TOLD % 2);
-        const cut_t c = told.cuts[number % TOLD];
+        const cut_t c = hear_cut(told, number);
         if (c.rows == 0)
             break;
         const bool empty = c.group == g.empty;
@@ -413,7 +434,7 @@ LINEAR_INLINE void run(const groups_t g, const weights_t w, const end_t e, stage
     const linear_t a = w.side[0];
     const uint item = hidden((uint)get_local_id(0)), h = LARGEST;
     if (item < STAGES(h)) {
-        nv90_barrier_init(s.full + item * 8, 3);
+        nv90_barrier_init(s.full + item * 8, 4);
         nv90_barrier_init(s.free + item * 8, WARPS(h));
     }
     if (item < TOLD)
@@ -436,12 +457,16 @@ LINEAR_INLINE void run(const groups_t g, const weights_t w, const end_t e, stage
     } else {
         give_registers(SHAPE_OF(128));
         const uint warp = hidden((uint)get_local_id(0)) / 32 - WARPS(h);
+        const bool one = hidden((uint)get_local_id(0)) % 32 == 0;
+        const ulong published = nv90_map_of(*slot, 0);
         if (warp == 0) {
-            const ulong published = nv90_map_of(*slot, 0);
-            nv90_maps_publish(published, map);
-            nv90_map_publish(published + 2 * NV90_MAP_BYTES, map + 2 * NV90_MAP_BYTES);
-            if (hidden((uint)get_local_id(0)) == MULTIPLYING)
-                bring_cut_boxes(g, w, s, told, published);
+            nv90_map_publish(published, map);
+            if (one)
+                bring_cut_x(g, w, s, told, published);
+        } else if (warp == 3) {
+            nv90_maps_publish(published + NV90_MAP_BYTES, map + NV90_MAP_BYTES);
+            if (one)
+                bring_cut_codes(g, w, s, told, published + NV90_MAP_BYTES);
         } else if (warp == 1) {
             bring_cut_groups(g, w, 0, s, told);
         } else if (warp == 2) {
