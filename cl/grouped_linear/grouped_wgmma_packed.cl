@@ -8,15 +8,17 @@
 // warp for each side what groups of weights have in common.
 //
 //     -DX=f16 | bf16   -DW=u4_nv | s8_nv   -DGROUPED=0 | 1 | 2
+#define NV90_TYPE     X
+#define FRAGMENT_TYPE X
+#define FRAGMENT_MMA
 #define NV90_THREE_MAPS // x, either side
-#define PACKED_EXPERTS
 #define MOST          (GROUPED == 1 ? 64 : 128)
 #define STAGE_ROWS    MOST
 #define PART_BYTES(h) (W_BYTES(h) / 4)
 // Where sums run through all of K, a loop beside that for 128 rows waits for its products in each stage:
 // ptxas finds no registers for two that do not, and then waits after each product (C7512).
 #define ENDS(h)       (GROUPED || T(h) < 128)
-#include "linear/linear_wgmma_packed.cl"
+#include "linear/linear_wgmma_packed.clh"
 
 #define tile_at tile_of_schedule // linear_finish.clh has one, too
 #include "grouped_linear/grouped_common.clh"
@@ -77,6 +79,7 @@ LINEAR_INLINE cut_t cut_at(const groups_t g, uint all, uint columns, uint index)
                    within / height};
 }
 
+#define TOLD 16
 // Tiles that are under way are no more than stages, and one: there is always a place for the next.
 typedef struct {
     local cut_t *cuts;
@@ -107,7 +110,7 @@ LINEAR_INLINE void expect_first(const groups_t g, const weights_t w, uint block)
 #define COUNTERS(g) counters_of((g).schedule, hidden((g).groups))
 
 // By one item each, x and codes. The first one finds tiles. map, maps: of x, of either side.
-LINEAR_INLINE void bring_cut_x(const groups_t g, const weights_t w, stages_t s, cuts_t told, ulong map)
+LINEAR_INLINE void bring_x(const groups_t g, const weights_t w, stages_t s, cuts_t told, ulong map)
 {
     const uint h = LARGEST, all = scheduled_tiles(g);
     uint index = (uint)get_group_id(0);
@@ -147,7 +150,7 @@ LINEAR_INLINE cut_t hear_cut(cuts_t told, uint number)
     return told.cuts[number % TOLD];
 }
 
-LINEAR_INLINE void bring_cut_codes(const groups_t g, const weights_t w, stages_t s, cuts_t told,
+LINEAR_INLINE void bring_codes(const groups_t g, const weights_t w, stages_t s, cuts_t told,
                                    ulong maps)
 {
     const uint h = LARGEST;
@@ -185,7 +188,7 @@ LINEAR_INLINE void expect_groups(const linear_t a, uint block)
 
 // By a warp for a side, of whose blocks a lane has every fourth. A stage's are asked for before those of the
 // one before it are wanted.
-LINEAR_INLINE void bring_cut_groups(const groups_t g, const weights_t w, const uint side, stages_t s,
+LINEAR_INLINE void bring_groups(const groups_t g, const weights_t w, const uint side, stages_t s,
                                     cuts_t told)
 {
     const uint h = LARGEST, lane = (uint)get_local_id(0) % 32;
@@ -327,7 +330,7 @@ LINEAR_INLINE void store_gated(const end_t e, const cut_t c, uint from, uint war
     store4_at(e, y_of(e, c.begin + row) + f, gated4(e, gate, up));
 }
 
-LINEAR_INLINE void store_sums(const end_t e, const cut_t c, uint from, uint warp, uint lane,
+LINEAR_INLINE void store_plain(const end_t e, const cut_t c, uint from, uint warp, uint lane,
                                local const float *patches)
 {
     const uint f = c.column * (2 * SIDE * 16) + warp * 16 + lane % 4 * 4;
@@ -362,7 +365,7 @@ LINEAR_INLINE void store_all(const end_t e, const cut_t c, const float *total,
         if (e.is_gated)
             store_gated(e, c, from, warp, lane, patches);
         else
-            store_sums(e, c, from, warp, lane, patches);
+            store_plain(e, c, from, warp, lane, patches);
         sync_warps(e, warp);
     }
 }
@@ -462,15 +465,15 @@ LINEAR_INLINE void run(const groups_t g, const weights_t w, const end_t e, stage
         if (warp == 0) {
             nv90_map_publish(published, map);
             if (one)
-                bring_cut_x(g, w, s, told, published);
+                bring_x(g, w, s, told, published);
         } else if (warp == 3) {
             nv90_maps_publish(published + NV90_MAP_BYTES, map + NV90_MAP_BYTES);
             if (one)
-                bring_cut_codes(g, w, s, told, published + NV90_MAP_BYTES);
+                bring_codes(g, w, s, told, published + NV90_MAP_BYTES);
         } else if (warp == 1) {
-            bring_cut_groups(g, w, 0, s, told);
+            bring_groups(g, w, 0, s, told);
         } else if (warp == 2) {
-            bring_cut_groups(g, w, 1, s, told);
+            bring_groups(g, w, 1, s, told);
         }
     }
     // All boxes have arrived.
