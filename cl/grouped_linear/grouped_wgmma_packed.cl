@@ -330,7 +330,7 @@ LINEAR_INLINE void store_gated(const end_t e, const cut_t c, uint from, uint war
     store4_at(e, y_of(e, c.begin + row) + f, gated4(e, gate, up));
 }
 
-LINEAR_INLINE void store_plain(const end_t e, const cut_t c, uint from, uint warp, uint lane,
+LINEAR_INLINE void store_sums(const end_t e, const cut_t c, uint from, uint warp, uint lane,
                                local const float *patches)
 {
     const uint f = c.column * (2 * SIDE * 16) + warp * 16 + lane % 4 * 4;
@@ -365,7 +365,7 @@ LINEAR_INLINE void store_all(const end_t e, const cut_t c, const float *total,
         if (e.is_gated)
             store_gated(e, c, from, warp, lane, patches);
         else
-            store_plain(e, c, from, warp, lane, patches);
+            store_sums(e, c, from, warp, lane, patches);
         sync_warps(e, warp);
     }
 }
