@@ -107,12 +107,14 @@ LINEAR_INLINE void bring_boxes(const linear_t a, stages_t s, const share_t share
 // Two warps have the groups, a lane those of each 32nd pair of rows. They come from far away: where there
 // are registers they are asked for a stage ahead.
 #define RECORDS(h) (TILE_N(h) / 128)
-LINEAR_INLINE void bring_groups(linear_t a, stages_t s, const share_t share, uint warp, const uint h)
+LINEAR_INLINE void bring_groups(linear_t a, stages_t s, uint whole, uint per, uint warp, const uint h)
 {
     const uint lane = (uint)get_local_id(0) % 32;
     if (GROUPED == 2)
         a.scale_kind = SCALE_F16;
-    for (piece_t p = piece_first(share); piece_is_there(share, p); p = piece_next(share, p)) {
+    for (piece_t p = piece_first(share_of(a, whole, per, h));
+         piece_is_there(share_of(a, whole, per, h), p);
+         p = piece_next(share_of(a, whole, per, h), p)) {
         const uint first = place_of(a, p.tile, h).column / 16 + lane / 8;
         raw_group raw[2], next[2];
         uint from[2], unit[2];
@@ -174,15 +176,19 @@ LINEAR_INLINE void store_patch(linear_t a, const float *total, uint from, local 
                  told->column + block_of(warp, h) * 16, patches + warp * PATCH_SIZE, lane);
 }
 
+LINEAR_INLINE lane_t lane_of(stages_t s, const uint h)
+{
+    const uint item = hidden((uint)get_local_id(0)), lane = item % 32;
+    const uint block = block_of(item / 32, h), row = block * 4 + lane / 8; // of two rows of W
+    return (lane_t){X_BYTES(h) + row * NV90_ROW + ((lane & 4) ^ (row & 6)) * 16 + lane % 4 / 2 * 4,
+                    COPIED(h) + (block * 8 + lane / 4) * 16, pairs_of(lane, row & 1),
+                    nv90_descriptor(s.tiles + rows_of((uint)get_local_id(0) / 32, h) * NV90_ROW)};
+}
+
 LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *told, uint whole,
                                   uint per, global float *places, global uint *counts,
                                   local float *patches, const uint h)
 {
-    const uint item = (uint)get_local_id(0), lane = item % 32, of_w = block_of(item / 32, h);
-    const uint row = of_w * 4 + lane / 8; // of 128 bytes, of two rows of W
-    const lane_t l = {X_BYTES(h) + row * NV90_ROW + ((lane & 4) ^ (row & 6)) * 16 + lane % 4 / 2 * 4,
-                      COPIED(h) + (of_w * 8 + lane / 4) * 16, pairs_of(lane, row & 1),
-                      nv90_descriptor(s.tiles + rows_of(item / 32, h) * NV90_ROW)};
     for (uint number = 0;; number++) {
         nv90_barrier_wait(s.full + s.slot * 8, s.phase);
         const uint count = told[number % TOLD].stages;
@@ -193,13 +199,13 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
         UNROLL
         for (uint i = 0; i < T(h) / 2; i++)
             sums[i] = 0.0f;
-        sum_stages(a, count, &s, l, sums, total, h);
+        sum_stages(a, count, &s, lane_of(s, h), sums, total, h);
 
         local const told_t *tile = told + hidden(number) % TOLD;
         const uint stages = (a.k + STAGE_K - 1) / STAGE_K;
         bool all = count == stages;
         if (!all) {
-            const share_t share = share_of(a, whole, per, h);
+            const share_t share = share_of(a, hidden(whole), hidden(per), h);
             const piece_t piece = {.tile = tile->tile};
             all = split_meet(share, piece, places, counts, total, T(h) / 2,
                              hidden((uint)get_local_id(0)) / 32, WARPS(h));
@@ -265,7 +271,7 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
                 else                                                                               \
                     bring_boxes(a, s, share, published, told, h, false);                           \
             } else {                                                                               \
-                bring_groups(a, s, share, warp - 2, h);                                            \
+                bring_groups(a, s, split_whole, split_per, warp - 2, h);                                     \
             }                                                                                      \
         }                                                                                          \
         /* All boxes have arrived. */                                                              \
