@@ -27,7 +27,7 @@ WORK_GROUP = 256  # AMD_MAX_WORK_GROUP of src/core/device.c
 PORTABLE_SCRATCH = 256
 MAX_POINTERS = 1000  # into the implicit arguments, of a function
 # Bytes written and read of kernels that ptxas lacks a register or two for; to be mended.
-FEW_SPILLS = {"linear_stream_8_zeros": 8, "moe_permute": 32, "grouped_wgmma_packed": 56,
+FEW_SPILLS = {"linear_stream_8_zeros": 8, "moe_permute": 32, "grouped_wgmma_packed": 72,
               "grouped_wgmma_packed_gated": 20}
 REF_SCRATCH = 16384  # references keep their arrays where they like
 # Kernels that are laid out for one size of work-group, and must say so.
