@@ -82,8 +82,7 @@ LINEAR_INLINE void bring_boxes(const linear_t a, stages_t s, const share_t share
             nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
             if (asks && of_x) {
                 if (stage == p.begin)
-                    told[number % TOLD] =
-                        (told_t){p.end - p.begin, p.tile, tile.row, tile.column};
+                    told[number % TOLD] = (told_t){p.end - p.begin, p.tile, tile.row, tile.column};
                 nv90_barrier_expect(full, X_BYTES(h));
                 for (uint part = 0; part < STAGE_K; part += 64)
                     nv90_box_rows(to + part * (TILE_M(h) * 2), map, stage * STAGE_K + part,
@@ -107,7 +106,8 @@ LINEAR_INLINE void bring_boxes(const linear_t a, stages_t s, const share_t share
 // Two warps have the groups, a lane those of each 32nd pair of rows. They come from far away: where there
 // are registers they are asked for a stage ahead.
 #define RECORDS(h) (TILE_N(h) / 128)
-LINEAR_INLINE void bring_groups(linear_t a, stages_t s, uint whole, uint per, uint warp, const uint h)
+LINEAR_INLINE void bring_groups(linear_t a, stages_t s, uint whole, uint per, uint warp,
+                                const uint h)
 {
     const uint lane = (uint)get_local_id(0) % 32;
     if (GROUPED == 2)
@@ -227,13 +227,13 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
 
 #define ITEMS(h) (WARPS(h) * 32)
 #define PACKED(number, shape)                                                                      \
-    kernel __attribute__((reqd_work_group_size(ITEMS(shape) + 128, 1, 1))) RESIDENT(1) void               \
-        linear_wgmma_packed_##number(LINEAR_PARAMETERS, SPLIT_PARAMETERS)                          \
+    kernel __attribute__((reqd_work_group_size(ITEMS(shape) + 128, 1, 1)))                         \
+    RESIDENT(1) void linear_wgmma_packed_##number(LINEAR_PARAMETERS, SPLIT_PARAMETERS)             \
     {                                                                                              \
         const uint h = shape;                                                                      \
         local uchar tiles[STAGES(shape) * STAGE(shape)] __attribute__((aligned(1024)));            \
         local uchar maps[2 * NV90_MAP_BYTES] __attribute__((aligned(128)));                        \
-        local float patches[WARPS(shape) * PATCH_SIZE] __attribute__((aligned(16)));                      \
+        local float patches[WARPS(shape) * PATCH_SIZE] __attribute__((aligned(16)));               \
         local ulong barriers[2 * STAGES(shape)];                                                   \
         local told_t told[TOLD];                                                                   \
         local uint slot;                                                                           \
@@ -241,26 +241,26 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
         const uint item = (uint)get_local_id(0), full = (uint)(size_t)barriers;                    \
         const stages_t s = {(uint)(size_t)tiles, full, full + STAGES(h) * 8, 0, 0};                \
         if (item < STAGES(h)) {                                                                    \
-            nv90_barrier_init(s.full + item * 8, 4);                                                \
-            nv90_barrier_init(s.free + item * 8, WARPS(h));                                           \
+            nv90_barrier_init(s.full + item * 8, 4);                                               \
+            nv90_barrier_init(s.free + item * 8, WARPS(h));                                        \
         }                                                                                          \
         const uint map = (uint)(size_t)maps;                                                       \
-        if (item == ITEMS(h))                                                                         \
+        if (item == ITEMS(h))                                                                      \
             nv90_map_rows(map, (global const ushort *)x + x_rows.offset, k, (uint)m,               \
                           m > 1 ? x_rows.s0 * 2 : 16, TILE_M(h));                                  \
-        else if (item == ITEMS(h) + 32)                                                               \
+        else if (item == ITEMS(h) + 32)                                                            \
             nv90_map_codes(map + NV90_MAP_BYTES, data, pitch, (n + 15) / 16, TILE_N(h) / 16);      \
-        else if (item == ITEMS(h) + 64)                                                               \
+        else if (item == ITEMS(h) + 64)                                                            \
             slot = nv90_take_slot();                                                               \
-        else if (item >= ITEMS(h) + 96 && item < ITEMS(h) + 96 + TILE_N(h) / 16)                         \
+        else if (item >= ITEMS(h) + 96 && item < ITEMS(h) + 96 + TILE_N(h) / 16)                   \
             expect_codes(a, share_of(a, split_whole, split_per, h), item % 32, h);                 \
         barrier(CLK_LOCAL_MEM_FENCE);                                                              \
-        if (item < ITEMS(h)) {                                                                        \
-            take_registers(h); \
+        if (item < ITEMS(h)) {                                                                     \
+            take_registers(h);                                                                     \
             multiply_tiles(a, s, told, split_whole, split_per, split_sums, split_counts, patches,  \
                            h);                                                                     \
         } else {                                                                                   \
-            give_registers(h); \
+            give_registers(h);                                                                     \
             const share_t share = share_of(a, split_whole, split_per, h);                          \
             const uint warp = hidden((uint)get_local_id(0)) / 32 - WARPS(h);                       \
             if (warp < 2) {                                                                        \
@@ -271,12 +271,12 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
                 else                                                                               \
                     bring_boxes(a, s, share, published, told, h, false);                           \
             } else {                                                                               \
-                bring_groups(a, s, split_whole, split_per, warp - 2, h);                                     \
+                bring_groups(a, s, split_whole, split_per, warp - 2, h);                           \
             }                                                                                      \
         }                                                                                          \
         /* All boxes have arrived. */                                                              \
         barrier(CLK_LOCAL_MEM_FENCE);                                                              \
-        if (hidden((uint)get_local_id(0)) == ITEMS(h))                                                                         \
+        if (hidden((uint)get_local_id(0)) == ITEMS(h))                                             \
             nv90_give_slot(slot);                                                                  \
     }
 

@@ -59,7 +59,10 @@ typedef struct packed_shape {
 } packed_shape;
 
 /* Of linear_wgmma_narrow.cl, whose tiles are all whole. */
-static bool is_tall(const packed_shape *s) { return s->rows == 256; }
+static bool is_tall(const packed_shape *s)
+{
+    return s->rows == 256;
+}
 
 /* Tiles that are whole, and how the others are shared: the stages of each owner, and of each
  * work-group that owns no tile in the lower 16 bits (linear_split.h). */
@@ -69,8 +72,8 @@ typedef struct packed_plan {
     uint64_t time;
 } packed_plan;
 
-/* What it takes, in ns, to put the sums of a tile into memory, or to add them to others. */
-#define MEET_TIME(shape) (500 + (shape)->rows * (shape)->columns / 16)
+/* What a part of a tile takes beside its stages, in ns. */
+#define MEET_TIME(shape) (700 + (shape)->rows * (shape)->columns / 5)
 
 /* The last tiles, which fill no whole round, have owners: `left` of a tile's stages are for others,
  * so that all end at about the same time. */
@@ -92,15 +95,16 @@ static packed_plan plan_of(const llmk_launch *launch, const linear_problem *p,
     if (is_tall(shape) || rest == 0 || stages < 2 || stages > UINT16_MAX ||
         !llmk_linear_may_split(p, rest, stages, (uint32_t)units))
         return plan;
-    const uint64_t meet = MEET_TIME(shape), cost = (meet + stage - 1) / stage;
-    const uint64_t best = (stages + cost) * others / units;
-    const uint64_t left = trial ? (stages + 1) / 2 : best > cost ? best - cost : 0;
+    const uint64_t meet = MEET_TIME(shape), best = (stages * stage + meet) * others / units;
+    const uint64_t left = trial ? (stages + 1) / 2 : best > meet ? (best - meet) / stage : 0;
     if (left == 0 || left >= stages)
         return plan;
     const uint64_t per = llmk_linear_split_per(rest, left, (uint32_t)others);
-    const uint64_t own = stages - left;
-    const uint64_t time = tiles / units * tile + (own > per ? own : per) * stage + shape->end +
-                          (per / left + 1) * meet;
+    if (per > UINT16_MAX)
+        return plan;
+    const uint64_t own = stages - left, owners = own * stage + meet;
+    const uint64_t row = per * stage + (per / left + 1) * meet;
+    const uint64_t time = tiles / units * tile + (owners > row ? owners : row) + shape->end;
     if (time < plan.time || trial)
         plan = (packed_plan){shape, (uint32_t)units, (uint32_t)(tiles - rest),
                              (uint32_t)(own << 16 | per), time};
@@ -119,7 +123,7 @@ static bool serves(const llmk_launch *launch, const linear_problem *p, const pac
 
 #define NARROW_64                                                                                  \
     {                                                                                              \
-        "linear_wgmma_packed_64_narrow", 64, 128, 600, 400, 3000, true                                 \
+        "linear_wgmma_packed_64_narrow", 64, 128, 600, 400, 3000, true                             \
     }
 
 /* As asked, or what is estimated to end first. In a trial, whose problems are small, every shape has
@@ -166,9 +170,9 @@ llmk_status llmk_linear_nv90_packed_launch(llmk_launch *launch, const void *prob
         const bool narrow = plan.shape->narrow, tall = is_tall(plan.shape);
         const char *type = llmk_dtype_name(p->x.dtype);
         char defines[64];
-        llmk_join(defines, sizeof defines, "-DX=", type, tall ? NULL : " -DW=",
-                  llmk_layout_is_u4(w->layout) ? "u4_nv" : "s8_nv", " -DGROUPED=",
-                  llmk_digits(groups_of(w)), NULL);
+        llmk_join(defines, sizeof defines, "-DX=", type,
+                  tall ? NULL : " -DW=", llmk_layout_is_u4(w->layout) ? "u4_nv" : "s8_nv",
+                  " -DGROUPED=", llmk_digits(groups_of(w)), NULL);
         const linear_recipe r = {.file = tall ? LLMK_NV90_NARROW_NAME : LLMK_NV90_PACKED_NAME,
                                  .defines = defines,
                                  .kernel = plan.shape->kernel,
