@@ -11,6 +11,32 @@ except ImportError:
     triton_kernels = None
 
 
+def activations(m, k, dtype):
+    """x as llmk-bench makes it: normal, of deviation 0.3."""
+    return torch.randn(m, k, device="cuda", dtype=dtype) * 0.3
+
+
+def weights(n, k, dtype=torch.float32):
+    """W likewise: normal, of deviation 0.02. Power, and so the clocks, depends on the numbers."""
+    return torch.randn(n, k, device="cuda", dtype=dtype) * 0.02
+
+
+def int8_rows(values):
+    """Codes of normal numbers and a scale a row, as quantising gives them."""
+    scale = values.abs().amax(1, keepdim=True).div(127)
+    return values.div(scale).round().to(torch.int8), scale.flatten()
+
+
+def int4_groups(n, k, group):
+    """Two codes a byte, and tinygemm's scales and zeros: w = (code - 8) * scale + zero."""
+    groups = weights(n, k).view(n, k // group, group)
+    low = groups.amin(2, keepdim=True)
+    scale = groups.amax(2, keepdim=True).sub(low).div(15)
+    codes = groups.sub(low).div(scale).round().to(torch.uint8).view(n, k)
+    packed = codes[:, 0::2].mul(16).add(codes[:, 1::2])
+    return packed, torch.cat([scale, low.add(scale, alpha=8)], 2).transpose(0, 1).contiguous()
+
+
 def _shape(case):
     return case.number("m"), case.number("n"), case.number("k")
 
@@ -20,8 +46,7 @@ def cublas(case):
     dtype = DTYPES[case["x"]]
 
     def make():
-        return (torch.randn(m, k, device="cuda", dtype=dtype) * 0.3,
-                torch.randn(n, k, device="cuda", dtype=dtype) * 0.02)
+        return activations(m, k, dtype), weights(n, k, dtype)
 
     return Job(make, lambda x, w: x @ w.t(), (n * k + m * (n + k)) * dtype.itemsize)
 
@@ -32,9 +57,8 @@ def triton_w8(case):
         return None
 
     def make():
-        q = torch.randint(-127, 127, (n, k), device="cuda", dtype=torch.int8)
-        return (torch.randn(m, k, device="cuda", dtype=torch.float16), q,
-                torch.rand(n, device="cuda"), q.t().contiguous())
+        q, scale = int8_rows(weights(n, k))
+        return activations(m, k, torch.float16), q, scale, q.t().contiguous()
 
     def call(x, q, scale, transposed):
         return triton_kernels.int8_gemm(x, q, scale, weight_transposed=transposed,
@@ -50,10 +74,9 @@ def tinygemm(case):
         return None
 
     def make():
-        codes = torch.randint(0, 255, (n, k // 2), device="cuda", dtype=torch.uint8)
-        scales = torch.randn(k // group, n, 2, device="cuda", dtype=torch.bfloat16) * 0.01
-        return (torch.randn(m, k, device="cuda", dtype=torch.bfloat16),
-                torch._convert_weight_to_int4pack(codes, 8), scales)
+        codes, scales = int4_groups(n, k, group)
+        return (activations(m, k, torch.bfloat16), torch._convert_weight_to_int4pack(codes, 8),
+                scales.to(torch.bfloat16))
 
     return Job(make, lambda x, w, s: torch._weight_int4pack_mm(x, w, group, s),
                n * k // 2 + 2 * m * (n + k))
@@ -65,8 +88,7 @@ def cublas_int8(case):
         return None
 
     def make():
-        return (torch.randint(-127, 127, (m, k), device="cuda", dtype=torch.int8),
-                torch.randint(-127, 127, (n, k), device="cuda", dtype=torch.int8).t())
+        return (int8_rows(activations(m, k, torch.float32))[0], int8_rows(weights(n, k))[0].t())
 
     return Job(make, torch._int_mm, n * k + m * (k + 4 * n))
 

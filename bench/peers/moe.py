@@ -20,26 +20,32 @@ MODELS = {
 
 
 class Weights:
-    """One model's experts, kept from case to case: making them takes longer than timing them."""
+    """One model's experts for each peer, kept from case to case: making them takes longer than
+    timing them."""
 
-    kept = {}
+    model, kept = None, {}
 
     @classmethod
-    def get(cls, model, dtype):
-        if (model, dtype) not in cls.kept:
+    def get(cls, model, dtype, packed):
+        """Router, gate and up (packed: in one), down: normal, of deviation 0.02, as llmk-bench's."""
+        if model != cls.model:
+            cls.model = model
             cls.kept.clear()
             torch.cuda.empty_cache()
+        if dtype not in cls.kept:
             experts, _, hidden, inner, _ = MODELS[model]
 
             def make(*shape):
-                return torch.randn(*shape, device="cuda", dtype=dtype) * 0.02
+                return torch.randn(*shape, device="cuda", dtype=dtype).mul_(0.02)
 
-            cls.kept[model, dtype] = (make(experts, hidden), make(experts, inner, hidden),
-                                      make(experts, inner, hidden), make(experts, hidden, inner))
-        return cls.kept[model, dtype]
+            gates = [2 * inner] if packed else [inner, inner]
+            cls.kept[dtype] = (make(experts, hidden), *(make(experts, g, hidden) for g in gates),
+                               make(experts, hidden, inner))
+        return cls.kept[dtype]
 
 
 def _tokens(case, dtype):
+    """As llmk-bench's: normal, of deviation 1."""
     hidden = MODELS[case["model"]][2]
     return (torch.randn(case.number("t"), hidden, device="cuda", dtype=dtype),)
 
@@ -48,7 +54,7 @@ def triton_moe(case):
     if case["model"] not in MODELS:
         return None
     experts, k, _, _, gating = MODELS[case["model"]]
-    router, gate, up, down = Weights.get(case["model"], torch.float16)
+    router, gate, up, down = Weights.get(case["model"], torch.float16, False)
 
     def call(x):
         return triton_kernels.fused_moe_forward(x, router, gate, up, down, experts, k, gating)
@@ -57,12 +63,12 @@ def triton_moe(case):
 
 
 def grouped_mm(case):
-    """CUTLASS grouped products, routing on the device."""
+    """CUTLASS grouped products, which take bf16 only; routing on the device."""
     if case["model"] not in MODELS:
         return None
     experts, k, _, _, gating = MODELS[case["model"]]
-    router, gate, up, down = Weights.get(case["model"], torch.bfloat16)
-    both, down = torch.cat([gate, up], 1).transpose(1, 2), down.transpose(1, 2)
+    router, both, down = Weights.get(case["model"], torch.bfloat16, True)
+    both, down = both.transpose(1, 2), down.transpose(1, 2)
 
     def call(x):
         logits = (x @ router.t()).float()

@@ -2,7 +2,8 @@
 """Times what a user would pick instead of llmk, on the CUDA device that PyTorch finds.
 
     run.py [--seconds S] [--peers NAME,NAME] [--json FILE] CASE...
-    run.py --stdin      a request {"case": ..., "peers": [...]} a line, answered a line each
+    run.py --stdin      a request {"case": ..., "peers": [...]} a line, answered a line each;
+                        "sustain": S in it: also the time of a call in each of S seconds on end
 
 CASE is llmk-bench's: 'linear m=1 n=28672 k=8192'. What is not installed is a line, not a failure.
 """
@@ -51,13 +52,18 @@ class Bench:
         self.kept.clear()
         self.torch.cuda.empty_cache()
 
-    def _measure(self, case, name, function, seconds):
+    def _measure(self, case, name, function, seconds, sustain):
         if name not in self.kept:
             job = function(case)
             self.kept[name] = self.timing.Prepared(job, seconds) if job else None
-        return self.kept[name].measure(seconds) if self.kept[name] else None
+        if not self.kept[name]:
+            return None
+        figures = self.kept[name].measure(seconds)
+        if sustain:
+            figures["sustained_us"] = self.kept[name].sustain(sustain)
+        return figures
 
-    def time(self, text, wanted, seconds):
+    def time(self, text, wanted, seconds, sustain=0):
         """A row for each peer of the case's operator, or of `wanted`, that has this case."""
         case = Case(text)
         if text != self.kept_case:
@@ -72,7 +78,7 @@ class Bench:
                 rows.append({**row, "absent": f"{needs} is not installed"})
                 continue
             try:
-                figures = self._measure(case, name, function, seconds)
+                figures = self._measure(case, name, function, seconds, sustain)
             except Exception as error:  # whatever a peer does wrong, the others go on
                 self._drop()
                 figures = {"error": f"{type(error).__name__}: {error}"[:200]}
@@ -93,7 +99,8 @@ def serve(bench, seconds, answers):
     answers.say(**bench.device())
     for line in sys.stdin:
         request = json.loads(line)
-        rows = bench.time(request["case"], request.get("peers"), request.get("seconds", seconds))
+        rows = bench.time(request["case"], request.get("peers"), request.get("seconds", seconds),
+                          request.get("sustain", 0))
         answers.say(case=request["case"], peers=rows)
 
 

@@ -3,6 +3,7 @@ cache, batches of back-to-back calls, the median of many. A batch is one CUDA gr
 launch cost is charged to the peer; peers that synchronise with the host are called eagerly."""
 
 import statistics
+import time
 
 import torch
 
@@ -89,6 +90,20 @@ class Prepared:
             total += took
             times.append(took / self.calls)
         return summary(times)
+
+
+    def sustain(self, seconds):
+        """As bench_sustain in llmk-bench: the time of a call in consecutive windows of a second."""
+        count = int(min(max(seconds, 2), 120))
+        end, windows = time.monotonic() + seconds, []
+        for i in range(count):
+            took, calls = 0.0, 0
+            window_end = end - seconds * (count - 1 - i) / count
+            while not calls or time.monotonic() < window_end:
+                took += _elapsed_us(lambda: [self._batch() for _ in range(4)])
+                calls += 4 * self.calls
+            windows.append(took / calls)
+        return windows
 
 
 def summary(times):

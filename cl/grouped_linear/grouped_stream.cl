@@ -118,38 +118,38 @@ LINEAR_INLINE float total_of(local const float *sums, const uint warps, const ui
 typedef struct {
     tile_t tile;
     uint column, way, chunk, k;
+    bool is_last; // of this work-group's
 } place_t;
 #define CAN_SPLIT(kind) (!W_IS_CODES && (kind) != GATHERED)
 
-// This work-group's. Those of one expert start together: the tiles of a block of columns, which share
+// Place `id`. Those of one expert start together: the tiles of a block of columns, which share
 // W, then those of the next block, which share x. In local memory, so that the end needs no registers.
+// No rows: there are no more.
 //
-// K is split into shares while that makes no more work-groups than `room`, which find room at one time:
+// K is split into shares while that makes no more places than `room`, for which there is room at one time:
 // the first one says how many behind the schedule.
-LINEAR_INLINE void find_place(local place_t *place, global const int *schedule, uint groups,
+LINEAR_INLINE void find_place(local place_t *place, uint id, global const int *schedule, uint groups,
                               uint first, uint last, uint rows, uint height, uint columns, uint k,
                               uint most_ways, uint room)
 {
-    const uint launched = (uint)(get_num_groups(0) * get_num_groups(1));
-    uint id = (uint)get_group_id(1) * (uint)get_num_groups(0) + (uint)get_group_id(0);
     global const int *tiles = schedule + groups + 1;
     const uint begin = schedule ? (uint)tiles[first] : 0;
     const uint end = schedule ? (uint)tiles[last] : (rows + height - 1) / height;
     const uint all = (end - begin) * columns, steps = (k + STEP_K - 1) / STEP_K;
     uint ways = 1, way = 0;
     if (most_ways > 1 && all > 0) {
-        ways = clamp(min(room, launched) / all, 1u, min(most_ways, steps));
+        ways = clamp(room / all, 1u, min(most_ways, steps));
         way = id / all;
-        id -= way * all;
     }
-    const uint t = begin + id / columns;
+    const uint of_way = id - way * all, t = begin + of_way / columns;
     if (get_local_id(0) == 0) {
         if (t >= end || way >= ways)
             place->tile.rows = 0;
+        place->is_last = id + (uint)get_num_groups(0) >= all * ways;
         place->way = way;
         place->chunk = steps * way / ways * (STEP_K / 8);
         place->k = min(k, steps * (way + 1) / ways * STEP_K) - place->chunk * 8;
-        if (schedule && get_group_id(0) == 0 && get_group_id(1) == 0)
+        if (schedule && get_group_id(0) == 0)
             ((global int *)schedule)[2 * (groups + 1) + 2] = (int)ways;
     }
     for (uint g = first + (uint)get_local_id(0); way < ways && g < last;
@@ -158,7 +158,7 @@ LINEAR_INLINE void find_place(local place_t *place, global const int *schedule, 
         const uint row = schedule ? (uint)schedule[g] : 0;
         const uint row_end = schedule ? (uint)schedule[g + 1] : rows;
         if (from <= t && t < to) {
-            const uint within = id - (from - begin) * columns, column = within / (to - from);
+            const uint within = of_way - (from - begin) * columns, column = within / (to - from);
             place->tile.group = g;
             place->tile.begin = row + (within - column * (to - from)) * height;
             place->tile.rows = min(height, row_end - place->tile.begin);
@@ -168,10 +168,19 @@ LINEAR_INLINE void find_place(local place_t *place, global const int *schedule, 
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
-#define FIND_PLACE(columns, most_ways, room)                                                       \
-    local place_t place;                                                                           \
-    find_place(&place, schedule, schedule_groups, first, last, rows, height, columns, k,           \
-               most_ways, room)
+// Fewer work-groups than there may be places go through them in turn: most places may not be there. Not
+// of codes, whose kernels have no register left for that.
+#define TAKES_TURNS (!W_IS_CODES)
+#define EACH_PLACE(columns, most_ways, room)                                                       \
+    for (uint id = (uint)get_group_id(0);; id += (uint)get_num_groups(0)) {                        \
+        find_place(&place, id, schedule, schedule_groups, first, last, rows, height, columns, k,   \
+                   most_ways, room);                                                               \
+        if (place.tile.rows == 0)                                                                  \
+            break;
+#define NEXT_PLACE                                                                                 \
+    if (!TAKES_TURNS || place.is_last)                                                             \
+        break;                                                                                     \
+    barrier(CLK_LOCAL_MEM_FENCE)
 
 // ---- The kernels, for tiles of up to eight rows (and schedules of that height), or HIGH
 
@@ -217,10 +226,11 @@ LINEAR_INLINE void put_part(fragment_unit unit, local float *sums, uint p,
         GROUPED_PARAMETERS, const uint height, const uint most_ways, const uint room)              \
     {                                                                                              \
         local float sums[(warps)*8 * SUM_PITCH(2)];                                                \
+        local place_t place;                                                                       \
         FRAGMENT_UNIT(unit, warps);                                                                \
-        FIND_PLACE((n + 31) / 32, CAN_SPLIT(kind) ? most_ways : 1, room);                           \
+        EACH_PLACE((n + 31) / 32, CAN_SPLIT(kind) ? most_ways : 1, room)                           \
         float sum[MAX_TILES][MAX_PARTS][4];                                                        \
-        if (place.tile.rows > 0 && place.tile.group != empty) {                                    \
+        if (place.tile.group != empty) {                                                           \
             const tile_t tile = place.tile;                                                        \
             const uint n0 = place.column * 32;                                                     \
             linear_t a = GROUPED_EXPERT(tile.group);                                               \
@@ -251,6 +261,8 @@ LINEAR_INLINE void put_part(fragment_unit unit, local float *sums, uint p,
                 store_any(y, y_type, row_begin(y_rows, y_row) + column * y_rows.inner, v);         \
             }                                                                                      \
         }                                                                                          \
+        NEXT_PLACE;                                                                                \
+        }                                                                                          \
     }
 
 // Sixteen columns of h. Where W is blocks and gate and up alternate, each block has eight pairs.
@@ -259,11 +271,12 @@ LINEAR_INLINE void put_part(fragment_unit unit, local float *sums, uint p,
         GROUPED_PARAMETERS, GATED_PARAMETERS, const uint height)                                   \
     {                                                                                              \
         local float sums[(warps)*8 * SUM_PITCH(2)];                                                \
+        local place_t place;                                                                       \
         FRAGMENT_UNIT(unit, warps);                                                                \
-        FIND_PLACE((outputs + 15) / 16, 1, 0);                                                          \
+        EACH_PLACE((outputs + 15) / 16, 1, 0)                                                      \
         const bool pairs = W_IS_CODES && step == 2;                                                \
         float sum[MAX_TILES][MAX_PARTS][4];                                                        \
-        if (place.tile.rows > 0) {                                                                 \
+        {                                                                                          \
             const tile_t tile = place.tile;                                                        \
             const uint f0 = place.column * 16;                                                     \
             const linear_t a = GROUPED_EXPERT(tile.group);                                         \
@@ -292,6 +305,8 @@ LINEAR_INLINE void put_part(fragment_unit unit, local float *sums, uint p,
                           row_begin(y_rows, place.tile.begin + row) + f * y_rows.inner,            \
                           gated(activation, g, u, limit, alpha));                                  \
             }                                                                                      \
+        }                                                                                          \
+        NEXT_PLACE;                                                                                \
         }                                                                                          \
     }
 

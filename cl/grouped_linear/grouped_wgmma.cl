@@ -7,43 +7,41 @@
 // neighbouring outputs of a row of x, or two of gated pairs. Of a third warpgroup, one item brings boxes
 // of x and W, and one tells which tile comes next: tiles differ in time.
 //
-//     -DX=f16 | bf16   -DTILE_M=160 | 192   rows of x of a tile at most
-#define NV90_PAIR_HALF (TILE_M / 2)
-#if TILE_M > 160
-#define REGS_UP   232
-#define REGS_DOWN 40
-#else
-#define REGS_UP   216
-#define REGS_DOWN 72
-#endif
+//     -DX=f16 | bf16
+#define TILE_M          192
+#define NV90_PAIR_HALF  (TILE_M / 2)
+#define NV90_PAIR_APART 128
 #include "grouped_linear/grouped_wgmma.clh"
 #include "common/nv90_pair.clh"
 
 #define UNIT(is_gated) ((is_gated) ? 16 : 32) // rows of a map's blocks
 #define TEAM_ROWS  (TILE_N / 2) // of W
-#define TEAM_BYTES (TEAM_ROWS * NV90_ROW)
+#define W_BYTES    (TILE_N * NV90_ROW)
+#define X_MAPS     2
 
-// ---- The item that copies
+// ---- The item that copies. Boxes are as few as can be: the copy unit takes them one after the other.
 
 LINEAR_INLINE void bring_part(const grouped_t g, stages_t *s, const part_t p, ulong maps,
                               bool is_gated)
 {
-    const uint x_boxes = (p.rows + BOX - 1) / BOX;
-    const uint teams = min((g.columns - p.column + TEAM_ROWS - 1) / TEAM_ROWS, 2u);
+    const uint boxes = (p.rows + BOX - 1) / BOX, many = boxes / (MANY_BOX / BOX);
     const uint unit = UNIT(is_gated), column = is_gated ? p.column / 2 : p.column;
     const uint at = (p.group - g.first) * g.blocks + column / unit;
+    const ulong w_map = maps + X_MAPS * NV90_MAP_BYTES;
     for (uint k = p.k; k < p.k_end; k += TILE_K) {
         const uint to = s->tiles + s->slot * STAGE, full = s->full + s->slot * 8;
         nv90_barrier_wait(s->free + s->slot * 8, s->phase ^ 1);
-        nv90_barrier_expect(full, x_boxes * BOX_BYTES + teams * TEAM_BYTES);
-        for (uint i = 0; i < teams; i++) {
-            const uint w = to + X_BYTES + i * TEAM_BYTES;
-            nv90_box_units(w, maps + NV90_MAP_BYTES, k, at + i * 4, full);
-            if (is_gated)
-                nv90_box_units(w + TEAM_BYTES / 2, maps + 2 * NV90_MAP_BYTES, k, at + i * 4, full);
-        }
-        for (uint i = 0; i < x_boxes; i++)
-            nv90_box_rows(to + i * BOX_BYTES, maps, k, p.begin + i * BOX, full);
+        nv90_barrier_expect(full, boxes * BOX * NV90_ROW + W_BYTES);
+        nv90_box_units(to + X_BYTES, w_map, k, at, full);
+        if (is_gated)
+            nv90_box_units(to + X_BYTES + W_BYTES / 2, w_map + NV90_MAP_BYTES, k, at, full);
+        _Pragma("unroll 1")
+        for (uint i = 0; i < many; i++)
+            nv90_box_rows(to + i * MANY_BOX * NV90_ROW, maps + NV90_MAP_BYTES, k,
+                          p.begin + i * MANY_BOX, full);
+        _Pragma("unroll 1")
+        for (uint i = many * (MANY_BOX / BOX); i < boxes; i++)
+            nv90_box_rows(to + i * BOX * NV90_ROW, maps, k, p.begin + i * BOX, full);
         next_stage(s);
     }
 }
@@ -186,39 +184,24 @@ MULTIPLY_PAIR(32)
 MULTIPLY_PAIR(64)
 MULTIPLY_PAIR(96)
 MULTIPLY_PAIR(128)
-MULTIPLY_PAIR(160)
-#if TILE_M > 160
 MULTIPLY_PAIR(144)
+MULTIPLY_PAIR(160)
 MULTIPLY_PAIR(176)
 MULTIPLY_PAIR(192)
-#endif
 
 LINEAR_INLINE void multiply_part(float *sums, stages_t *s, uint rows, uint k, uint w_at)
 {
-#if TILE_M > 160
-    if (rows > 176)
-        multiply_pair_192(sums, s, k, w_at, 0);
-    else if (rows > 160)
-        multiply_pair_176(sums, s, k, w_at, 0);
-    else if (rows > 128 && rows <= 144)
-        multiply_pair_144(sums, s, k, w_at, 0);
+#define MULTIPLY(n, fewer)                                                                         \
+    if (rows > (fewer))                                                                            \
+        multiply_pair_##n(sums, s, k, w_at, 0);                                                    \
     else
-#endif
-    if (rows > 128)
-        multiply_pair_160(sums, s, k, w_at, 0);
-    else if (rows > 96)
-        multiply_pair_128(sums, s, k, w_at, 0);
-    else if (rows > 64)
-        multiply_pair_96(sums, s, k, w_at, 0);
-    else if (rows > 32)
-        multiply_pair_64(sums, s, k, w_at, 0);
-    else
-        multiply_pair_32(sums, s, k, w_at, 0);
+    MULTIPLY(192, 176) MULTIPLY(176, 160) MULTIPLY(160, 144) MULTIPLY(144, 128) MULTIPLY(128, 96)
+    MULTIPLY(96, 64) MULTIPLY(64, 32) multiply_pair_32(sums, s, k, w_at, 0);
 }
 
 LINEAR_INLINE void multiply_parts(const grouped_t g, const end_t e, stages_t s, told_t t)
 {
-    const uint w_at = X_BYTES + (uint)get_local_id(0) / 128 * TEAM_BYTES;
+    const uint w_at = X_BYTES + nv90_uniform((uint)get_local_id(0) / 128) * (TEAM_ROWS / 2 * NV90_ROW);
     for (;;) {
         const part_t p = hear_part(&t);
         if (p.rows == 0)
@@ -252,8 +235,10 @@ LINEAR_INLINE void make_maps(uint map, const grouped_t g, const sources_t from, 
 {
     const uint unit = UNIT(is_gated);
     nv90_map_rows(map, from.x, g.k, g.rows, from.x_pitch, BOX);
-    nv90_map_units(map + NV90_MAP_BYTES, from.w, g.k, from.w_rows / unit, from.w_pitch, unit);
-    nv90_map_units(map + 2 * NV90_MAP_BYTES, from.up, g.k, from.up_rows / unit, from.w_pitch, unit);
+    nv90_map_rows(map + NV90_MAP_BYTES, from.x, g.k, g.rows, from.x_pitch, MANY_BOX);
+    map += X_MAPS * NV90_MAP_BYTES;
+    nv90_map_units(map, from.w, g.k, from.w_rows / unit, from.w_pitch, unit);
+    nv90_map_units(map + NV90_MAP_BYTES, from.up, g.k, from.up_rows / unit, from.w_pitch, unit);
 }
 
 LINEAR_INLINE void bring_parts(const grouped_t g, stages_t s, told_t t, ulong maps, bool is_gated)
@@ -282,10 +267,10 @@ LINEAR_INLINE void run(const grouped_t g, const end_t e, const sources_t from, c
     barrier(CLK_LOCAL_MEM_FENCE);
 
     if (item < 256) {
-        nv90_registers_up(REGS_UP);
+        nv90_registers_up(232);
         multiply_parts(g, e, s, t);
     } else {
-        nv90_registers_down(REGS_DOWN);
+        nv90_registers_down(40);
         if (item < 256 + 32) {
             const ulong published = nv90_map_of(*l.slot, 0);
             for (uint i = 0; i < NV90_MAPS; i++)

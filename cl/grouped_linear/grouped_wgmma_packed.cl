@@ -63,8 +63,9 @@ LINEAR_INLINE uint scheduled_tiles(const groups_t g)
     global const int *tiles = g.schedule + g.groups + 1;
     return g.schedule ? (uint)(tiles[g.last] - tiles[g.first]) : (g.rows + HEIGHT - 1) / HEIGHT;
 }
-LINEAR_INLINE cut_t cut_at(const groups_t g, uint all, uint columns, uint index)
+LINEAR_INLINE cut_t cut_at(const groups_t g, uint columns, uint index)
 {
+    const uint all = scheduled_tiles(g);
     if (index >= PARTS * all * columns)
         return (cut_t){0, 0, 0, 0};
     const uint part = PARTS > 1 ? index / (all * columns) : 0;
@@ -97,7 +98,7 @@ LINEAR_INLINE uint block_of_side(const groups_t g, const weights_t w, const cut_
 // While maps are made: the first codes of a tile's block are on their way.
 LINEAR_INLINE void expect_first(const groups_t g, const weights_t w, uint block)
 {
-    const cut_t c = cut_at(g, scheduled_tiles(g), w.columns, (uint)get_group_id(0));
+    const cut_t c = cut_at(g, w.columns, (uint)get_group_id(0));
     if (c.rows == 0 || c.group == g.empty)
         return;
     const uint side = block / SIDE, at = min(block_of_side(g, w, c, side) + block % SIDE, w.last);
@@ -106,19 +107,18 @@ LINEAR_INLINE void expect_first(const groups_t g, const weights_t w, uint block)
                   (uint)min(pitch, STAGES(LARGEST) * 1024ul));
 }
 
-// Found anew: there are no registers to keep them.
-#define COUNTERS(g) counters_of((g).schedule, hidden((g).groups))
+#define COUNTERS(g) counters_of((g).schedule, (g).groups)
 
 // By one item each, x and codes. The first one finds tiles. map, maps: of x, of either side.
 LINEAR_INLINE void bring_x(const groups_t g, const weights_t w, stages_t s, cuts_t told, ulong map)
 {
-    const uint h = LARGEST, all = scheduled_tiles(g);
+    const uint h = LARGEST;
     uint index = (uint)get_group_id(0);
     for (uint number = 0;; number++) {
-        cut_t c = cut_at(g, all, w.columns, index);
-        while (PARTS > 1 && c.rows == 0 && index < PARTS * all * w.columns) {
+        cut_t c = cut_at(g, w.columns, index);
+        while (PARTS > 1 && c.rows == 0 && index < PARTS * scheduled_tiles(g) * w.columns) {
             index = take_tile(COUNTERS(g), index);
-            c = cut_at(g, all, w.columns, index);
+            c = cut_at(g, w.columns, index);
         }
         told.cuts[number % TOLD] = c;
         nv90_barrier_arrive(told.heard + number % TOLD * 8);
@@ -354,9 +354,9 @@ LINEAR_INLINE void sync_warps(const end_t e, uint warp)
 LINEAR_INLINE void store_all(const end_t e, const cut_t c, const float *total,
                              local float *patches, const uint h)
 {
-    const uint item = hidden((uint)get_local_id(0)), lane = item % 32, warp = item / 32;
     _Pragma("unroll 1")
     for (uint from = 0; from < c.rows; from += PATCH) {
+        const uint item = hidden((uint)get_local_id(0)), lane = item % 32, warp = item / 32;
         UNROLL
         for (uint i = 0; i < T(h); i += PATCH)
             if (i == from)
@@ -391,6 +391,12 @@ LINEAR_INLINE void multiply_cut(const linear_t a, const end_t e, stages_t *s, la
     for (uint i = 0; i < T(h) / 2; i++)
         sums[i] = 0.0f;
     sum_stages(a, stages_of(a), s, l, sums, total, h);
+    // Sums are scaled before what the end needs is found: there are no registers for both.
+    uint scaled[MOST / 2];
+    UNROLL
+    for (uint i = 0; i < T(h) / 2; i++)
+        scaled[i] = as_uint(total[i]);
+    nv90_make_first(a.pitch == 0, s->full, scaled, GROUPED ? 0 : T(h) / 2);
     store_all(e, told.cuts[hidden(number) % TOLD], total, patches, h);
 }
 

@@ -22,12 +22,9 @@
 #include "common/async_copy.clh"
 #include "linear/linear_finish.clh"
 #include "linear/linear_groups.clh"
+#include "linear/linear_packed_place.clh"
 #include "linear/linear_packed_turn.clh"
-#ifdef FRAGMENT_EMULATED
-#include "linear/linear_split_emulated.clh"
-#else
-#include "linear/linear_split.clh"
-#endif
+#include "linear/linear_plain_rows.clh"
 
 #define WARPS     4
 #define ITEMS     (WARPS * FRAGMENT_WAVE)
@@ -375,51 +372,14 @@ LINEAR_INLINE void put_sums(fragment_unit unit, const work_t *s, local float *su
 
 // ---- Tiles, and parts of them
 
-// Where sums of tiles that work-groups share meet: SPLIT_PARAMETERS.
-typedef struct {
-    global float *sums;
-    global uint *counts;
-} meet_t;
-
-// A work-group's n-th piece. Worked out anew after the products, which leave no registers.
-typedef struct {
-    piece_t piece;
-    ulong row;
-    uint column, block; // the first of the tile; the last tile ends with W, and its blocks begin
-                        // within the one before it
-} place_t;
-
-LINEAR_INLINE place_t place_of(const linear_t a, const share_t share, uint n, const uint parts,
-                               const uint split)
-{
-    place_t p;
-    p.piece = piece_first(share);
-    for (; n > 0; n--)
-        p.piece = piece_next(share, p.piece);
-    const uint columns = (a.n + COLUMNS(split) - 1) / COLUMNS(split);
-    const ulong2 tile = tile_at(p.piece.tile, columns, share.tiles / columns);
-    p.row = tile.y * TILE_M(parts);
-    p.column = (uint)tile.x * COLUMNS(split);
-    p.block = min(p.column / 16, (a.n + 15) / 16 - COLUMNS(split) / 16);
-    return p;
-}
-
-// Steps of a stage: those of a group, of which the last may have fewer.
+// Steps of a stage of linear_pieces.clh: those of a group, of which the last may have fewer.
 LINEAR_INLINE uint stage_steps(const linear_t a)
 {
     return GROUPED ? a.group_size / STEP_K : 1;
 }
-
-LINEAR_INLINE share_t share_of(const linear_t a, uint whole, uint per, const uint parts,
-                               const uint split)
+LINEAR_INLINE uint stages_of(const linear_t a)
 {
-    const uint steps = forgotten(a.k) / STEP_K, columns = a.n + COLUMNS(split) - 1;
-    return (share_t){(uint)get_group_id(0),
-                     (uint)get_num_groups(0),
-                     (uint)((a.m + TILE_M(parts) - 1) / TILE_M(parts)) * (columns / COLUMNS(split)),
-                     (steps + stage_steps(a) - 1) / stage_steps(a),
-                     whole,
-                     per};
+    return (forgotten(a.k) / STEP_K + stage_steps(a) - 1) / stage_steps(a);
 }
 
 LINEAR_INLINE void multiply_piece(const linear_t a, fragment_unit unit, work_t *s,
@@ -461,34 +421,6 @@ LINEAR_INLINE void multiply_piece(const linear_t a, fragment_unit unit, work_t *
     for (uint i = 0; i < parts; i++)
         mma_instruction(unit, s->sum[TILES - 1][i], s->w[1], s->x[i] + 2);
     async_wait(0);
-}
-
-// Rows of y from one on, and columns of them. plain: there is nothing to add, y has the type of x, and
-// all those columns can be stored as vectors.
-typedef struct {
-    global ushort *y;
-    ulong pitch;
-    bool plain;
-} rows8_t;
-
-LINEAR_INLINE rows8_t rows8_of(const linear_t a, ulong row, uint column, uint columns)
-{
-    const rows_t r = a.y_rows;
-    const uint one = forgotten(1); // so that none of this is worked out before the products
-    rows8_t t;
-    t.pitch = r.s0;
-    t.y = (global ushort *)a.y + r.offset + row * r.s0 + a.first + column;
-    t.plain = (size_t)a.bias < one && (size_t)a.residual < one && a.y_type * one == a.x_type &&
-              r.n1 <= one && r.n2 <= one && (r.s0 & 7) < one && r.inner == one &&
-              (size_t)t.y % 16 == 0 && column + columns <= a.n;
-    return t;
-}
-
-// finish8() where they are plain.
-LINEAR_INLINE void store_row8(const rows8_t t, uint row, uint column, local const float *sums)
-{
-    const float8 sum = (float8)(((local const float4 *)sums)[0], ((local const float4 *)sums)[1]);
-    store8(X)(t.y, row * t.pitch + column, sum);
 }
 
 LINEAR_INLINE void store_tile(const linear_t a, fragment_unit unit, work_t *s, local uint4 *memory,
@@ -534,16 +466,18 @@ LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *mem
     s.codes_at = X_TILE(parts) + s.column * TILES * W_CHUNKS + unit.lane;
     _Pragma("unroll 1") for (uint n = 0;; n++)
     {
-        const share_t share = share_of(a, whole, per, parts, split);
-        const place_t p = place_of(a, share, n, parts, split);
+        const share_t share =
+            share_of(a, whole, per, TILE_M(parts), COLUMNS(split) / 16, stages_of(a));
+        const place_t p = place_of(a, share, n, TILE_M(parts), COLUMNS(split) / 16);
         if (!piece_is_there(share, p.piece))
             break;
         multiply_piece(a, unit, &s, memory, p, parts, split);
         barrier(CLK_LOCAL_MEM_FENCE); // all have loaded the last stage
         n = forgotten(n);
         unit.lane = forgotten(unit.lane);
-        const share_t again = share_of(a, whole, per, parts, split);
-        const place_t q = place_of(a, again, n, parts, split);
+        const share_t again =
+            share_of(a, whole, per, TILE_M(parts), COLUMNS(split) / 16, stages_of(a));
+        const place_t q = place_of(a, again, n, TILE_M(parts), COLUMNS(split) / 16);
         apply_scales(a, unit, &s, q.block + s.column * TILES, parts);
         bool stores = true;
         if (split == 1 && !piece_is_whole(again, q.piece))

@@ -69,6 +69,16 @@ LINEAR_INLINE float2 scales_of(const linear_t a, groups_t g, uint2 raw)
     const uint second = g.minimums ? raw.y : raw.x >> 16;
     return (float2)(f16_bits_to_float((ushort)raw.x), f16_bits_to_float((ushort)second));
 }
+
+// Codes of 4 bits are multiplied in units.
+#define UNIT (W_IS_U4 ? CODE_UNIT : 1.0f)
+#define ONES (W_IS_U4 ? UNIT_PAIR : HALVES_ONE)
+
+LINEAR_INLINE halves_zeros unit_zeros(uint raw)
+{
+    return W_IS_U4 ? u4_unit_zeros(raw) : zeros_of(raw);
+}
+
 // ---- The product
 
 typedef struct {
@@ -101,7 +111,8 @@ LINEAR_INLINE void find_tile(const linear_t a, tile_t *t, groups_t g, uint block
 {
     t->data = (global const uint4 *)(a.data + block * a.pitch) + lane;
     t->entry = block * a.groups * 8 + lane / 4;
-    t->zero = WHOLE && g.zeros ? zeros_of(zero_of_group(a, t, 0)) : zeros_of_all(a);
+    const uint one = W_IS_U4 ? (uint)a.zero * 0x11u : ((uint)(int)a.zero & 255) * 0x0101u;
+    t->zero = unit_zeros(WHOLE && g.zeros ? zero_of_group(a, t, 0) : one);
 }
 
 // edge: whether the last step may go beyond the last group.
@@ -135,7 +146,7 @@ LINEAR_INLINE void load_step(const linear_t a, tile_t *t, groups_t g, uint step,
 LINEAR_INLINE void begin_span(tile_t *t, groups_t g, uint span, const uint parts)
 {
     if (g.zeros)
-        t->zero = zeros_of(t->raw[span].zero);
+        t->zero = unit_zeros(t->raw[span].zero);
     clear(t->sum, parts);
 }
 
@@ -166,14 +177,14 @@ LINEAR_INLINE void multiply(fragment_unit unit, tile_t *t, const bool minimums, 
                             const uint tiles, const uint parts, uint x[MAX_PARTS][4],
                             float x_sum[MAX_PARTS][4])
 {
-    const uint ones[4] = {HALVES_ONE, HALVES_ONE, HALVES_ONE, HALVES_ONE};
+    const uint ones[4] = {ONES, ONES, ONES, ONES};
     FRAGMENT_UNROLL
     for (uint j = 0; j < 2; j++) {
         FRAGMENT_UNROLL
         for (uint n = 0; n < tiles; n++) {
             uint w[4];
             if (W_IS_U4)
-                u4_operands(t[n].w[i][2 * half_k + j], t[n].zero, w);
+                u4_unit_operands(t[n].w[i][2 * half_k + j], t[n].zero, w);
             else
                 s8_operands(t[n].w[i][j], t[n].w[i][2 + j], t[n].zero, w);
             FRAGMENT_UNROLL
@@ -249,7 +260,8 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
             load_step(gate && n == 1 ? up : a, &t[n], groups,
                       FRAGMENT_IS_PAST(step, steps) ? steps - 1 : step,
                       (kind != PLAIN) | (WARPS == 16));
-        load_x(a, x_row, step * STEP_K + q * 8, parts, gathered, x);
+        // Worked out anew: kept, it costs a register that linear_stream_8_zeros does not have.
+        load_x(a, x_row, forgotten(step) * STEP_K + q * 8, parts, gathered, x);
         FRAGMENT_UNROLL
         for (uint h = 0; h < HALVES; h++) {
             const uint span = h * 32 / SPAN_K;
@@ -274,8 +286,13 @@ LINEAR_INLINE void stream(const linear_t a, fragment_unit unit, local float *sum
         if (p > 0)
             barrier(CLK_LOCAL_MEM_FENCE);
         FRAGMENT_UNROLL
-        for (uint n = 0; n < tiles; n++)
-            put_sums(unit, sums, tiles, n, WHOLE ? t[n].sum[p] : t[n].total[p]);
+        for (uint n = 0; n < tiles; n++) {
+            float *sum = WHOLE ? t[n].sum[p] : t[n].total[p];
+            FRAGMENT_UNROLL
+            for (uint e = 0; e < 4; e++)
+                sum[e] *= 1 / UNIT;
+            put_sums(unit, sums, tiles, n, sum);
+        }
         if (gate)
             finish_gated_part(a, *gate, sums, first_block, m0 + p * 8, WHOLE);
         else

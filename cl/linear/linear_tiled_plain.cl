@@ -1,15 +1,21 @@
 // linear_tiled.cl for plain rows of x, NVIDIA's matrix unit and asynchronous copies: rows of x on
 // 16-byte boundaries and one stride apart, K in whole stages, N a multiple of 8 and at least a
 // tile's. The sums have the bits of linear_tiled.cl's. A warp has one set of operands: fragments of
-// W are asked for one ahead, those of x replaced as the last of W is multiplied by them. The build
-// chooses
+// W are asked for one ahead, those of x replaced as the last of W is multiplied by them.
+//
+// Nothing runs for free beside mma.sync, so there is little else: STAGES stages are unrolled, which
+// makes constants of places in local memory, and of all addresses in memory but sixteen bytes' of each
+// copy, moved on every STAGES stages. The build chooses
 //
 //     -DX=f16 | bf16   -DFRAGMENT_MMA -DASYNC_COPY_CP, or -DFRAGMENT_EMULATED instead of the latter
 #define FRAGMENT_TYPE X
 
+#ifndef FRAGMENT_EMULATED
+#include "common/nv.clh"
+#endif
 #include "common/async_copy.clh"
-#include "common/fragment.clh"
-#include "linear/linear_finish.clh"
+#include "common/halves.clh"
+#include "linear/linear_plain_rows.clh"
 
 #define WARPS_M   2
 #define WARPS_N   2
@@ -29,37 +35,49 @@
 // banks.
 #define PATCH_PITCH (WARP + 8)
 
+// What an item copies of every stage: the same chunk of rows ITEMS / CHUNKS apart, a multiple of 8,
+// so that all are swizzled alike.
 typedef struct {
-    global const uint4 *x, *w; // this item's first chunks
-    uint x_at[COPIES];         // chunks from there, of rows that exist
-    uint w_step, to;
+    global const uint4 *x[COPIES], *w[COPIES];
+    uint to;
 } copies_t;
 
 static inline copies_t copies_of(const linear_t a, ulong row, uint column)
 {
     copies_t c;
-    const uint item = (uint)get_local_id(0);
-    const uint last = (uint)min(a.m - 1 - row, (ulong)TILE);
-    c.x = (global const uint4 *)((global const ushort *)a.x + a.x_rows.offset + row * a.x_rows.s0) +
-          item % CHUNKS;
+    const uint item = (uint)get_local_id(0), chunk = item % CHUNKS;
+    c.to = tile_index(item / CHUNKS, chunk, CHUNKS);
     FRAGMENT_UNROLL
-    for (uint i = 0; i < COPIES; i++)
-        c.x_at[i] = min((item + i * ITEMS) / CHUNKS, last) * (uint)(a.x_rows.s0 / 8);
-    c.w = (global const uint4 *)(a.data + (column + item / CHUNKS) * a.pitch) + item % CHUNKS;
-    c.w_step = ITEMS / CHUNKS * (uint)(a.pitch / 16);
-    c.to = tile_index(item / CHUNKS, item % CHUNKS, CHUNKS);
+    for (uint i = 0; i < COPIES; i++) {
+        const uint r = (item + i * ITEMS) / CHUNKS;
+        const ulong x_row = min(row + r, a.m - 1);
+        c.x[i] = (global const uint4 *)((global const ushort *)a.x + a.x_rows.offset +
+                                        x_row * a.x_rows.s0) +
+                 chunk;
+        c.w[i] = (global const uint4 *)(a.data + (column + r) * a.pitch) + chunk;
+    }
     return c;
 }
 
-static inline void fetch(const copies_t *c, uint stage, local uint4 *to)
+static inline void advance(copies_t *c, const uint stages)
+{
+    FRAGMENT_UNROLL
+    for (uint i = 0; i < COPIES; i++) {
+        c->x[i] += stages * CHUNKS;
+        c->w[i] += stages * CHUNKS;
+    }
+}
+
+// That of `stage`, counted from where the copies are.
+static inline void fetch(const copies_t *c, const uint stage, local uint4 *to)
 {
     uint4 held;
     FRAGMENT_UNROLL
     for (uint i = 0; i < COPIES; i++)
-        async_copy(to + c->to + i * ITEMS, c->x + (c->x_at[i] + stage * CHUNKS), &held);
+        async_copy(to + c->to + i * ITEMS, c->x[i] + stage * CHUNKS, &held);
     FRAGMENT_UNROLL
     for (uint i = 0; i < COPIES; i++)
-        async_copy(to + c->to + W_TILE + i * ITEMS, c->w + (i * c->w_step + stage * CHUNKS), &held);
+        async_copy(to + c->to + W_TILE + i * ITEMS, c->w[i] + stage * CHUNKS, &held);
 }
 
 static inline fragment_a load_x(fragment_unit unit, local const uint4 *stage, uint step, uint i)
@@ -71,6 +89,47 @@ static inline fragment_b load_w(fragment_unit unit, local const uint4 *stage, ui
 {
     return fragment_load_b(unit, stage + W_TILE, CHUNKS,
                            unit.wave / WARPS_M * WARP + j * FRAGMENT_SIZE, step * FRAGMENT_CHUNKS);
+}
+
+typedef struct {
+    fragment_acc sum[FRAGMENTS][FRAGMENTS];
+    fragment_a x[FRAGMENTS];
+    fragment_b w[2];
+} work_t;
+
+// The products of the stage in `slot`, whose first operands are there; loads the first of the next.
+// more: whether a stage is to be copied in its place, the slot-th of the copies'.
+LINEAR_INLINE void multiply_stage(fragment_unit unit, work_t *s, const copies_t *copies,
+                                  local uint4 *tiles, const uint slot, const bool more)
+{
+    local uint4 *stage = tiles + slot * STAGE;
+    FRAGMENT_UNROLL
+    for (uint step = 0; step < STEPS; step++) {
+        FRAGMENT_UNROLL
+        for (uint j = 0; j + 1 < FRAGMENTS; j++) {
+            s->w[(j + 1) % 2] = load_w(unit, stage, step, j + 1);
+            FRAGMENT_UNROLL
+            for (uint i = 0; i < FRAGMENTS; i++)
+                fragment_multiply_add(unit, &s->sum[i][j], s->x[i], s->w[j % 2]);
+        }
+        if (step + 1 == STEPS) {
+            async_wait(STAGES - 2);
+            barrier(CLK_LOCAL_MEM_FENCE);
+            // The next stage is there, and all warps have loaded the last of this one. Past the end
+            // what is loaded here is not used.
+            if (more)
+                fetch(copies, slot, stage);
+            async_commit();
+            stage = tiles + (slot + 1) % STAGES * STAGE;
+        }
+        const uint next = (step + 1) % STEPS;
+        s->w[0] = load_w(unit, stage, next, 0);
+        FRAGMENT_UNROLL
+        for (uint i = 0; i < FRAGMENTS; i++) {
+            fragment_multiply_add(unit, &s->sum[i][FRAGMENTS - 1], s->x[i], s->w[1]);
+            s->x[i] = load_x(unit, stage, next, i);
+        }
+    }
 }
 
 kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
@@ -85,65 +144,50 @@ RESIDENT(2) void linear_tiled_plain(LINEAR_PARAMETERS)
     const uint first_column = (uint)tile.x * TILE, column = min(first_column, n - TILE);
     const uint count = k / (CHUNKS * 8);
 
-    const copies_t copies = copies_of(a, row, column);
+    copies_t copies = copies_of(a, row, column);
     FRAGMENT_UNROLL
     for (uint s = 0; s < STAGES; s++) {
         if (s < count)
             fetch(&copies, s, tiles + s * STAGE);
         async_commit();
     }
+    advance(&copies, STAGES);
     async_wait(STAGES - 1);
     barrier(CLK_LOCAL_MEM_FENCE);
 
-    fragment_acc acc[FRAGMENTS][FRAGMENTS];
-    fragment_a x_now[FRAGMENTS];
-    fragment_b w_now[2];
+    work_t s;
     FRAGMENT_UNROLL
     for (uint i = 0; i < FRAGMENTS; i++) {
         FRAGMENT_UNROLL
         for (uint j = 0; j < FRAGMENTS; j++)
-            acc[i][j] = fragment_zero();
-        x_now[i] = load_x(unit, tiles, 0, i);
+            s.sum[i][j] = fragment_zero();
+        s.x[i] = load_x(unit, tiles, 0, i);
     }
-    w_now[0] = load_w(unit, tiles, 0, 0);
-    uint slot = 0; // the stage that holds tile t
-    _Pragma("unroll 1")
-    for (uint t = 0; t < count; t++) {
+    s.w[0] = load_w(unit, tiles, 0, 0);
+    uint t = 0;
+    _Pragma("unroll 1") for (; t + STAGES <= count; t += STAGES)
+    {
         FRAGMENT_UNROLL
-        for (uint step = 0; step < STEPS; step++) {
-            FRAGMENT_UNROLL
-            for (uint j = 0; j + 1 < FRAGMENTS; j++) {
-                w_now[(j + 1) % 2] = load_w(unit, tiles + slot * STAGE, step, j + 1);
-                FRAGMENT_UNROLL
-                for (uint i = 0; i < FRAGMENTS; i++)
-                    fragment_multiply_add(unit, &acc[i][j], x_now[i], w_now[j % 2]);
-            }
-            if (step + 1 == STEPS) {
-                async_wait(STAGES - 2);
-                barrier(CLK_LOCAL_MEM_FENCE);
-                // Tile t + 1 is there, and all warps have loaded the last of tile t. Past the end
-                // what is loaded here is not used.
-                if (t + STAGES < count)
-                    fetch(&copies, t + STAGES, tiles + slot * STAGE);
-                async_commit();
-                slot = slot + 1 < STAGES ? slot + 1 : 0;
-            }
-            const uint next = (step + 1) % STEPS;
-            w_now[0] = load_w(unit, tiles + slot * STAGE, next, 0);
-            FRAGMENT_UNROLL
-            for (uint i = 0; i < FRAGMENTS; i++) {
-                fragment_multiply_add(unit, &acc[i][FRAGMENTS - 1], x_now[i], w_now[1]);
-                x_now[i] = load_x(unit, tiles + slot * STAGE, next, i);
-            }
-        }
+        for (uint slot = 0; slot < STAGES; slot++)
+            multiply_stage(unit, &s, &copies, tiles, slot, t + STAGES + slot < count);
+        advance(&copies, STAGES);
+    }
+    FRAGMENT_UNROLL
+    for (uint slot = 0; slot + 1 < STAGES; slot++) {
+        if (t + slot < count)
+            multiply_stage(unit, &s, &copies, tiles, slot, false);
     }
 
     // One pass for every row of fragments: sums in registers must be named by constants, the rest
     // is there once.
+    async_wait(0);
+    barrier(CLK_LOCAL_MEM_FENCE);
     local float *patch = (local float *)tiles + unit.wave * FRAGMENT_SIZE * PATCH_PITCH;
-    _Pragma("unroll 1")
-    for (uint pass = 0; pass < FRAGMENTS; pass++) {
-        barrier(CLK_LOCAL_MEM_FENCE);
+    const ulong r0 = row + unit.wave % WARPS_M * WARP;
+    const uint c0 = column + unit.wave / WARPS_M * WARP;
+    const rows8_t to = rows8_of(a, r0, c0, WARP);
+    _Pragma("unroll 1") for (uint pass = 0; pass < FRAGMENTS; pass++)
+    {
         FRAGMENT_UNROLL
         for (uint f = 0; f < FRAGMENTS * FRAGMENTS; f++) {
             if (f / FRAGMENTS != pass)
@@ -152,16 +196,27 @@ RESIDENT(2) void linear_tiled_plain(LINEAR_PARAMETERS)
             for (uint e = 0; e < FRAGMENT_ELEMENTS; e++)
                 patch[fragment_row(unit, e) * PATCH_PITCH + f % FRAGMENTS * FRAGMENT_SIZE +
                       fragment_column(unit, e)] =
-                    fragment_get(acc[f / FRAGMENTS][f % FRAGMENTS], e);
+                    fragment_get(s.sum[f / FRAGMENTS][f % FRAGMENTS], e);
         }
-        barrier(CLK_LOCAL_MEM_FENCE);
-        const ulong r0 = row + unit.wave % WARPS_M * WARP + pass * FRAGMENT_SIZE;
-        const uint c0 = column + unit.wave / WARPS_M * WARP;
-        _Pragma("unroll 1")
-        for (uint v = unit.lane; v < FRAGMENT_SIZE * WARP / 8; v += FRAGMENT_WAVE) {
-            const uint r = v / (WARP / 8), c = v % (WARP / 8) * 8;
-            if (r0 + r < m && c0 + c >= first_column)
-                finish8(a, r0 + r, c0 + c, patch + r * PATCH_PITCH + c);
+        warp_barrier();
+        const uint first = pass * FRAGMENT_SIZE;
+        if (to.plain && c0 >= first_column) {
+            FRAGMENT_UNROLL
+            for (uint i = 0; i < FRAGMENT_SIZE * WARP / 8 / FRAGMENT_WAVE; i++) {
+                const uint v = unit.lane + i * FRAGMENT_WAVE, r = v / (WARP / 8),
+                           c = v % (WARP / 8) * 8;
+                if (r0 + first + r < m)
+                    store_row8(to, first + r, c, patch + r * PATCH_PITCH + c);
+            }
+        } else {
+            _Pragma("unroll 1") for (uint v = unit.lane; v < FRAGMENT_SIZE * WARP / 8;
+                                     v += FRAGMENT_WAVE)
+            {
+                const uint r = v / (WARP / 8), c = v % (WARP / 8) * 8;
+                if (r0 + first + r < m && c0 + c >= first_column)
+                    finish8(a, r0 + first + r, c0 + c, patch + r * PATCH_PITCH + c);
+            }
         }
+        warp_barrier();
     }
 }

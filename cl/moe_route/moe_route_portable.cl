@@ -17,28 +17,34 @@
         const uint correction_type, global int *ids, const rows_t ids_rows, global float *weights, \
         const rows_t weights_rows, const ulong tokens, const uint experts, const uint k,           \
         const uint score, const uint groups, const uint top_groups, const uint renormalize,        \
-        const float scale, const float eps,                                                        \
-        local float *values,  /* experts a row */                                                  \
-        local uint *keys,     /* the same */                                                       \
-        local uint *group_keys, /* twice the groups a row */                                       \
-        local int *chosen,    /* k a row */                                                        \
-        local float *scratch  /* an item each */
+        const float scale, const float eps, local float *values, /* experts a row */               \
+        local uint4 *keys,                                       /* the same, as numbers */        \
+        local uint *group_keys,                                  /* twice the groups a row */      \
+        local int *chosen,                                       /* k a row */                     \
+        local float *scratch                                     /* an item each */
 
 #define SELECT_ARGUMENTS                                                                           \
     logits, logits_rows, logits_type, router_bias, router_bias_rows, router_bias_type, correction, \
         correction_rows, correction_type, ids, ids_rows, weights, weights_rows, tokens, experts,   \
-        k, score, groups, top_groups, renormalize, scale, eps, values, keys, group_keys, chosen, scratch
+        k, score, groups, top_groups, renormalize, scale, eps, values, keys, group_keys, chosen,   \
+        scratch
 
-// The largest v of this row of items, NaN left out.
+// The largest v of this row of items, NaN left out; as local_sum.
 static inline float local_max(float v, local float *scratch)
 {
-    const uint lanes = get_local_size(0);
-    local float *row = scratch + get_local_id(1) * lanes;
-    row[get_local_id(0)] = v;
+    const uint i = get_local_id(0), n = get_local_size(0), heads = min(n, 16u);
+    local float *row = scratch + get_local_id(1) * n;
+    row[i] = v;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (i < heads) {
+        for (uint o = i + heads; o < n; o += heads)
+            v = fmax(v, row[o]);
+        row[i] = v;
+    }
     barrier(CLK_LOCAL_MEM_FENCE);
     float largest = row[0];
-    for (uint i = 1; i < lanes; i++)
-        largest = fmax(largest, row[i]);
+    for (uint o = 1; o < heads; o++)
+        largest = fmax(largest, row[o]);
     barrier(CLK_LOCAL_MEM_FENCE);
     return largest;
 }
@@ -59,16 +65,24 @@ static inline float logit_at(global const void *logits, uint type, ulong at, ulo
     return bias_type ? v + load_any(bias, bias_type, bias_rows.offset + e * bias_rows.inner) : v;
 }
 
-// How many of `count` keys come before the i-th.
-static inline uint place_of(local const uint *key, uint count, uint i)
+// How many of `count` keys come before the i-th: larger ones, and equal ones of a lower index. No key is
+// the largest number. quads: they are read four at a time.
+static inline uint place_of(local const uint *key, uint count, uint i, bool quads)
 {
     const uint mine = key[i];
-    uint place = 0;
-    for (uint o = 0; o < i; o++)
-        place += key[o] >= mine;
-    for (uint o = i + 1; o < count; o++)
-        place += key[o] > mine;
-    return place;
+    if (!quads) {
+        uint place = 0;
+        for (uint o = 0; o < count; o++)
+            place += key[o] + (o < i) > mine;
+        return place;
+    }
+    local const uint4 *key4 = (local const uint4 *)key;
+    int4 before = 0;
+    for (uint o = 0; o < count; o += 4) {
+        const int4 lower = (int4)(0, 1, 2, 3) < (int4)((int)i - (int)o); // -1 where it is
+        before -= key4[o / 4] - as_uint4(lower) > (uint4)(mine);
+    }
+    return (uint)(before.x + before.y + (before.z + before.w));
 }
 
 static inline void exclude_groups(local uint *key, local uint *group_key, uint experts, uint groups,
@@ -88,7 +102,7 @@ static inline void exclude_groups(local uint *key, local uint *group_key, uint e
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     for (uint g = lane; g < groups; g += lanes)
-        group_key[groups + g] = place_of(group_key, groups, g);
+        group_key[groups + g] = place_of(group_key, groups, g, false);
     barrier(CLK_LOCAL_MEM_FENCE);
     for (uint e = lane; e < experts; e += lanes)
         if (group_key[groups + e / width] >= top_groups)
@@ -96,12 +110,13 @@ static inline void exclude_groups(local uint *key, local uint *group_key, uint e
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
-// given: the values are there, of one token for all rows of items.
-static inline __attribute__((always_inline)) void select_experts(SELECT_PARAMETERS, const bool given)
+// given: the values are there, of one token for all rows of items. The first row's token is `first`.
+static inline __attribute__((always_inline)) void
+select_experts(SELECT_PARAMETERS, const bool given, const ulong first, const bool writes)
 {
     const uint lane = get_local_id(0), lanes = get_local_size(0), row = get_local_id(1);
-    const ulong token = get_group_id(0) * get_local_size(1) + row, t = min(token, tokens - 1);
-    local uint *key = keys + row * experts;
+    const ulong token = first + row, t = min(token, tokens - 1);
+    local uint *key = (local uint *)keys + row * experts;
     local int *id = chosen + row * k;
     // Each item reads what it has written itself, until there has been a barrier.
     local float *logit = given ? values : values + row * experts;
@@ -134,7 +149,7 @@ static inline __attribute__((always_inline)) void select_experts(SELECT_PARAMETE
         exclude_groups(key, group_keys + row * 2 * groups, experts, groups, top_groups,
                        correction_type != 0);
     for (uint e = lane; e < experts; e += lanes) {
-        const uint place = place_of(key, experts, e);
+        const uint place = place_of(key, experts, e, experts % 4 == 0);
         if (place < k)
             id[place] = e;
     }
@@ -153,7 +168,7 @@ static inline __attribute__((always_inline)) void select_experts(SELECT_PARAMETE
         total += score_of(score, logit[id[j]], largest, sum);
     total = row_sum(total, scratch);
     const float divisor = total < eps ? eps : total;
-    for (uint j = lane; j < k && token < tokens; j += lanes) {
+    for (uint j = lane; j < k && token < tokens && writes; j += lanes) {
         const float s = score_of(score, logit[id[j]], largest, sum);
         ids[row_begin(ids_rows, t) + j * ids_rows.inner] = id[j];
         weights[row_begin(weights_rows, t) + j * weights_rows.inner] =
@@ -163,15 +178,45 @@ static inline __attribute__((always_inline)) void select_experts(SELECT_PARAMETE
 
 kernel void moe_select(SELECT_PARAMETERS)
 {
-    select_experts(SELECT_ARGUMENTS, false);
+    select_experts(SELECT_ARGUMENTS, false, get_group_id(0) * get_local_size(1), true);
 }
 
-// One work-group, a row of items for each token.
-kernel void moe_select_dispatch(SELECT_PARAMETERS, DISPATCH_PARAMETERS, local int4 *sort)
+// Elements of 16 bits. wide: rows are on 16-byte boundaries.
+static inline void copy8(global const ushort *from, global ushort *to, uint n, uint wide)
 {
-    select_experts(SELECT_ARGUMENTS, false);
+    if (wide && n == 8)
+        *(global uint4 *)to = *(global const uint4 *)from;
+    else
+        for (uint i = 0; i < n; i++)
+            to[i] = from[i];
+}
+
+// All tokens, a row of items for each. Where x's rows are to lie in the order of the sorted pairs, in
+// gathered, several work-groups do the same, of which the first one writes, and share out the rows.
+kernel void moe_select_dispatch(SELECT_PARAMETERS, DISPATCH_PARAMETERS, local int4 *sort,
+                                global const ushort *x, const rows_t x_rows,
+                                global ushort *gathered, // NULL: not
+                                const ulong cols, const uint wide)
+{
+    const bool writes = get_group_id(0) == 0;
+    const uint pairs = (uint)tokens * k;
+    select_experts(SELECT_ARGUMENTS, false, 0, writes);
     barrier(CLK_LOCAL_MEM_FENCE);
-    dispatch_few(chosen, (uint)tokens * k, sort, DISPATCH_ARGUMENTS);
+    dispatch_few(chosen, pairs, sort, writes, DISPATCH_ARGUMENTS);
+    if (!gathered)
+        return;
+    local const int *order = SORT_ORDER(sort, pairs); // there have been barriers
+    const ulong chunks = (cols + 7) / 8, step = get_local_size(0) * get_local_size(1);
+    const ulong item = get_local_id(1) * get_local_size(0) + get_local_id(0);
+    for (ulong i = get_group_id(0) * step + item; i < pairs * chunks;
+         i += step * get_num_groups(0)) {
+        const uint row = (uint)(i / chunks);
+        const ulong c = i % chunks * 8;
+        const int pair = order[row];
+        if (pair >= 0)
+            copy8(x + row_begin(x_rows, (uint)pair / k) + c, gathered + row * cols + c,
+                  (uint)min(cols - c, (ulong)8), wide);
+    }
 }
 
 // ---- One token
@@ -193,10 +238,10 @@ static inline float8 unpack_any(uint type, uint4 raw)
 // wide: x and the rows of gate are on 16-byte boundaries. All rows of items choose the same, the first
 // one writes.
 kernel __attribute__((reqd_work_group_size(TEAM, ONE_ITEMS / TEAM, 1))) void
-moe_route_one(global const void *x, const rows_t x_rows, const uint x_type,
-              global const void *gate, const rows_t gate_rows, const uint gate_type,
-              const uint hidden, const uint wide, global const void *gate_bias,
-              const rows_t gate_bias_rows, const uint gate_bias_type, // 0: absent
+moe_route_one(global const void *x, const rows_t x_rows, const uint x_type, global const void *gate,
+              const rows_t gate_rows, const uint gate_type, const uint hidden, const uint wide,
+              global const void *gate_bias, const rows_t gate_bias_rows,
+              const uint gate_bias_type, // 0: absent
               SELECT_PARAMETERS, DISPATCH_PARAMETERS, local int4 *sort)
 {
     local float parts[TOGETHER][ONE_ITEMS], sums[TOGETHER][TEAM];
@@ -214,8 +259,9 @@ moe_route_one(global const void *x, const rows_t x_rows, const uint x_type,
                 uint4 raw[TOGETHER];
                 UNROLL
                 for (uint e = 0; e < TOGETHER; e++)
-                    raw[e] = *(global const uint4 *)((global const ushort *)gate +
-                                                     row_begin(gate_rows, min(e0 + e, experts - 1)) + h);
+                    raw[e] =
+                        *(global const uint4 *)((global const ushort *)gate +
+                                                row_begin(gate_rows, min(e0 + e, experts - 1)) + h);
                 UNROLL
                 for (uint e = 0; e < TOGETHER; e++)
                     sum[e] += dot_of(unpack_any(x_type, x_raw), unpack_any(gate_type, raw[e]));
@@ -223,9 +269,9 @@ moe_route_one(global const void *x, const rows_t x_rows, const uint x_type,
                 const float8 v = fetch8_any(x, x_type, x_rows.offset + h, n, wide);
                 UNROLL
                 for (uint e = 0; e < TOGETHER; e++)
-                    sum[e] += dot_of(v, fetch8_any(gate, gate_type,
-                                                   row_begin(gate_rows, min(e0 + e, experts - 1)) + h,
-                                                   n, wide));
+                    sum[e] += dot_of(
+                        v, fetch8_any(gate, gate_type,
+                                      row_begin(gate_rows, min(e0 + e, experts - 1)) + h, n, wide));
             }
         }
         UNROLL
@@ -250,7 +296,7 @@ moe_route_one(global const void *x, const rows_t x_rows, const uint x_type,
         }
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    select_experts(SELECT_ARGUMENTS, true);
+    select_experts(SELECT_ARGUMENTS, true, 0, true);
     barrier(CLK_LOCAL_MEM_FENCE);
-    dispatch_few(chosen, k, sort, DISPATCH_ARGUMENTS);
+    dispatch_few(chosen, k, sort, true, DISPATCH_ARGUMENTS);
 }

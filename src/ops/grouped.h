@@ -64,7 +64,7 @@ static inline uint64_t llmk_grouped_ways_at(uint64_t groups)
 /* How the products of a variant are computed. Both operators have a variant for each. */
 typedef struct grouped_products {
     bool ref;     /* the other stages as the formulas read, too */
-    bool gathers; /* a kernel before the first product, which writes p->gathered */
+    bool gathers; /* a kernel before the first product, which writes p->gathered: x has 16 bits */
     bool splits;  /* K, where p->most_ways allows: not of gated pairs */
     /* Whether such x and weights can be computed on this device, whatever the numbers of rows. */
     bool (*supports)(llmk_context *ctx, const grouped_problem *p, llmk_reason *why);

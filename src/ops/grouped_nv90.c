@@ -6,15 +6,12 @@
 #include "ops/grouped.h"
 #include "ops/linear.h"
 
-/* Rows of x of a tile: that many where experts have few, and beyond, where they make two tiles and more. */
-#define FEWER_ROWS  160u
-#define MANY_ROWS   192u
-#define FEWER_UNTIL 256u /* rows of an expert, on average */
-#define TILE_N      256u
-#define BLOCK       32u /* rows of W that the copy unit brings at once */
-#define ITEMS       384u
-#define MAX_K       ((uint64_t)1 << 26)
-#define MAX_TILES   ((uint64_t)1 << 28)
+#define TILE_M    192u /* rows of x, at most */
+#define TILE_N    256u
+#define BLOCK     32u /* rows of W that the copy unit brings at once */
+#define ITEMS     384u
+#define MAX_K     ((uint64_t)1 << 26)
+#define MAX_TILES ((uint64_t)1 << 28)
 #define MIN_ROWS                                                                                   \
     16u /* of an expert, on average; less in large calls, where a start counts for less */
 #define MIN_OF_MANY 4u
@@ -65,7 +62,7 @@ static bool supports(llmk_context *ctx, const grouped_problem *p, llmk_reason *w
         return llmk_no(why, "for multiples of %u outputs", BLOCK);
     if (!llmk_grouped_has_boxes(p, why))
         return false;
-    if ((p->rows / FEWER_ROWS + w->experts + 1) * (columns_of(p) / TILE_N + 1) > MAX_TILES)
+    if ((p->rows / TILE_M + w->experts + 1) * (columns_of(p) / TILE_N + 1) > MAX_TILES)
         return llmk_no(why, "too many rows");
     return true;
 }
@@ -80,8 +77,8 @@ static bool suits(uint64_t rows, uint64_t experts, bool codes, llmk_reason *why)
 
 static uint32_t height(uint64_t rows, uint64_t experts, bool few, bool codes)
 {
-    (void)few, (void)codes;
-    return rows <= FEWER_UNTIL * experts ? FEWER_ROWS : MANY_ROWS;
+    (void)rows, (void)experts, (void)few, (void)codes;
+    return TILE_M;
 }
 
 llmk_status llmk_grouped_gather(llmk_launch *launch, const grouped_problem *p, grouped_problem *out)
@@ -100,9 +97,8 @@ static llmk_status launch_all(llmk_launch *launch, const grouped_problem *p)
     const uint32_t units = launch->ctx->caps.compute_units;
     const bool gated = p->gate != NULL;
     const uint32_t most_ways = p->most_ways ? p->most_ways : 1;
-    char defines[32];
-    llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype),
-              p->height == FEWER_ROWS ? " -DTILE_M=160" : " -DTILE_M=192", NULL);
+    char defines[16];
+    llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype), NULL);
     grouped_problem g;
     LLMK_TRY(llmk_grouped_gather(launch, p, &g));
     for (size_t i = 0; i < p->weights->segment_count; i++) {

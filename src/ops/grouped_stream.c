@@ -13,13 +13,17 @@
 #define COLUMNS_PAIRED  16u
 #define COLUMNS_COMBINE 16u
 #define WARP            32u
-#define RESIDENT        4u /* work-groups of high tiles that find room on a compute unit */
 /* Warps of a work-group: of low tiles, by what W is, where it adds up, and of all others. */
 #define ROWS_WARPS          8u
 #define CODES_WARPS         2u
 #define COMBINE_CODES_WARPS 16u /* but 4-bit ones with many scales, which take more registers */
 #define MORE_WARPS          4u
 #define MOST_WARPS          16u
+/* Work-groups of these that find room on a compute unit. Where W is rows, so many times as many are
+ * launched at most: they take turns, since of the tiles that there may be most may not be there. */
+#define ROWS_RESIDENT 3u
+#define MORE_RESIDENT 4u
+#define TURNS         4u
 /* What the kernels take at most; emulated, the warps' scratch too. */
 #define LOCAL_BYTES    (24u << 10)
 #define EMULATOR_BYTES (MOST_WARPS * (5u << 10))
@@ -144,10 +148,11 @@ static uint32_t warps_of(const grouped_problem *p)
 
 static llmk_status launch_stream(llmk_launch *launch, const grouped_problem *p, const char *unit)
 {
-    const bool gated = p->gate != NULL;
+    const bool gated = p->gate != NULL, codes = llmk_grouped_is_codes(p->weights);
     const uint32_t columns = gated ? COLUMNS_PAIRED : COLUMNS;
-    const size_t blocks = (llmk_grouped_outputs(p) + columns - 1) / columns;
-    const uint32_t warps = warps_of(p);
+    const uint64_t blocks = (llmk_grouped_outputs(p) + columns - 1) / columns;
+    const uint32_t warps = warps_of(p), units = launch->ctx->caps.compute_units;
+    const uint64_t room = (uint64_t)units * (warps == ROWS_WARPS ? ROWS_RESIDENT : MORE_RESIDENT);
     for (size_t i = 0; i < p->weights->segment_count; i++) {
         const llmk_segment *s = &p->weights->segments[i];
         llmk_kernel k = open_kernel(launch, p, unit, gated ? STAGE_GATED : STAGE_LINEAR);
@@ -157,10 +162,12 @@ static llmk_status launch_stream(llmk_launch *launch, const grouped_problem *p, 
         llmk_arg_u32(&k, p->height);
         if (!gated) {
             llmk_arg_u32(&k, p->most_ways ? p->most_ways : 1);
-            llmk_arg_u32(&k, launch->ctx->caps.compute_units * RESIDENT);
+            llmk_arg_u32(&k, units * MORE_RESIDENT);
         }
-        LLMK_TRY(llmk_kernel_enqueue(&k,
-                                     (size_t[]){(size_t)llmk_grouped_most_tiles(p, s), blocks, 1},
+        const bool splits = !gated && !codes && p->most_ways && kind_of(p) != GATHERED;
+        const uint64_t most = llmk_grouped_most_tiles(p, s) * blocks * (splits ? p->most_ways : 1);
+        const bool in_turn = !codes && most > TURNS * room;
+        LLMK_TRY(llmk_kernel_enqueue(&k, (size_t[]){(size_t)(in_turn ? TURNS * room : most), 1, 1},
                                      (size_t[]){(size_t)warps * WARP, 1, 1}));
     }
     return LLMK_OK;

@@ -536,6 +536,8 @@ static const llmk_config configs[] = {
     {"nv-packed", "32x128", {128, 32}, 0, 0},
     {"nv-packed", "64x256", {256, 64}, 0, 0},
     {"nv-packed", "128x128", {128, 128}, 0, 0},
+    {"emulated-nv-packed", "64x256", {256, 64}, 0, 0},
+    {"emulated-nv-packed", "128x128", {128, 128}, 0, 0},
     TEAM_CONFIG("subgroup", 32),
     TEAM_CONFIG("subgroup", 64),
     TEAM_CONFIG("subgroup", 128),
@@ -554,7 +556,7 @@ static bool config_fits(const llmk_context *ctx, const void *problem, const llmk
 {
     const llmk_weights *w = ((const linear_problem *)problem)->weights;
     const bool u4 = llmk_layout_is_u4(w->layout);
-    const bool packed = strcmp(c->variant, "nv-packed") == 0,
+    const bool packed = strstr(c->variant, "nv-packed") != NULL,
                nv90 = strcmp(c->variant, "nv90") == 0;
     if (nv90 && c->value[0] == 0 && !llmk_linear_nv90_is_even(problem))
         return llmk_no(why, "tall tiles are for what copies of boxes and of vectors can move");
@@ -564,7 +566,8 @@ static bool config_fits(const llmk_context *ctx, const void *problem, const llmk
         return llmk_no(why, "short groups take tiles of 32 rows");
     if (packed && c->value[1] && !llmk_linear_packed_takes_rows(problem, c->value[1]))
         return llmk_no(why, "wide tiles are for plain rows of x, 128 rows for weights of 8 bits in "
-                            "one group, fewer for those of 4 bits in groups of whole steps");
+                            "one group or of 4 bits in groups of 128, fewer for those of 4 bits "
+                            "in groups of whole steps");
     if (strcmp(c->variant, "nv-stream") == 0 && strcmp(c->name, "fine") == 0 && !u4)
         return llmk_no(why, "for weights of 4 bits");
     if (strcmp(c->variant, "nv-stream") == 0 && strcmp(c->name, "large") != 0 &&

@@ -116,7 +116,7 @@ LLMK_LINEAR_DECLARE(nv_packed);
 LLMK_LINEAR_DECLARE(emulated_nv_packed);
 /* Whether groups are so short that tiles of 32 rows are the only ones. */
 bool llmk_linear_packed_is_short(const llmk_weights *w);
-/* Whether x, the scales and N are such as the wide tiles, of so many rows, take. */
+/* Whether x, the scales and N are such as a wide tile, of so many rows, takes. */
 bool llmk_linear_packed_takes_rows(const linear_problem *p, uint32_t rows);
 LLMK_LINEAR_DECLARE(nv90_packed); /* linear_nv90_packed.c */
 

@@ -46,17 +46,25 @@ bool llmk_linear_packed_is_short(const llmk_weights *w)
     return (w->groups > 1 && w->group_size % 64 != 0) || w->scale_kind == LLMK_SCALE_F16_MIN;
 }
 
-/* Tiles of linear_packed_wide.cl. */
+/* Tiles of linear_packed_wide.cl and linear_packed_tall.cl. */
 typedef struct wide_tile {
-    const char *kernel;
+    const char *file, *kernel;
     uint32_t rows, columns;
     llmk_layout layout;
-    uint32_t step; /* along K */
+    uint32_t step;    /* along K */
+    uint32_t percent; /* of the first one's time, for as many products: measured */
 } wide_tile;
 
-static const wide_tile few_rows = {"linear_packed_wide_32", 32, 128, LLMK_LAYOUT_U4_NV, 64};
-static const wide_tile many_rows = {"linear_packed_wide_64", 64, 256, LLMK_LAYOUT_U4_NV, 64};
-static const wide_tile tall = {"linear_packed_wide_128", 128, 128, LLMK_LAYOUT_S8_NV, 32};
+#define WIDE "linear/linear_packed_wide.cl"
+static const wide_tile many_rows = {WIDE, "linear_packed_wide_64", 64, 256, LLMK_LAYOUT_U4_NV, 64,
+                                    100};
+static const wide_tile few_rows = {WIDE, "linear_packed_wide_32", 32, 128, LLMK_LAYOUT_U4_NV, 64,
+                                   100};
+/* Of 16 parts; groups of 128, which are its step. */
+static const wide_tile tall = {
+    "linear/linear_packed_tall.cl", "linear_packed_tall", 128, 128, LLMK_LAYOUT_U4_NV, 128, 96};
+static const wide_tile tall_s8 = {WIDE, "linear_packed_wide_128", 128, 128, LLMK_LAYOUT_S8_NV, 32,
+                                  100};
 
 static bool takes(const linear_problem *p, const wide_tile *t)
 {
@@ -70,35 +78,48 @@ static bool takes(const linear_problem *p, const wide_tile *t)
     if (w->groups > 1 && (w->layout != LLMK_LAYOUT_U4_NV || w->scale_kind != LLMK_SCALE_F16 ||
                           w->group_size % t->step != 0))
         return false;
+    if (t == &tall && (w->groups == 1 || w->group_size != tall.step))
+        return false;
     for (size_t i = 0; i < w->segment_count; i++)
         if (w->segments[i].rows < t->columns)
             return false;
     return true;
 }
 
+static const wide_tile *const wide_tiles[] = {&few_rows, &many_rows, &tall, &tall_s8};
+
+/* NULL: none such. */
+static const wide_tile *wide_tile_of_rows(const linear_problem *p, uint32_t rows)
+{
+    for (size_t i = 0; i < LLMK_COUNT(wide_tiles); i++)
+        if (wide_tiles[i]->rows == rows && takes(p, wide_tiles[i]))
+            return wide_tiles[i];
+    return NULL;
+}
+
 bool llmk_linear_packed_takes_rows(const linear_problem *p, uint32_t rows)
 {
-    const wide_tile *tiles[] = {&few_rows, &many_rows, &tall};
-    for (size_t i = 0; i < LLMK_COUNT(tiles); i++)
-        if (tiles[i]->rows == rows)
-            return takes(p, tiles[i]);
-    return false;
+    return wide_tile_of_rows(p, rows) != NULL;
+}
+
+/* What a tile of so many rows takes, the last one not full, by the time of a product. */
+static uint64_t time_of(const linear_problem *p, const wide_tile *t)
+{
+    return (p->x.nrows + t->rows - 1) / t->rows * t->rows * t->percent;
 }
 
 /* NULL: none. A batch-invariant call of few rows, too, takes what serves many. */
 static const wide_tile *wide_tile_of(const llmk_launch *launch, const linear_problem *p)
 {
-    const bool u4 = p->weights->layout == LLMK_LAYOUT_U4_NV;
-    const wide_tile *tile = &many_rows;
     if (launch->config) /* value[1]: rows of a wide tile, or 0 */
-        tile = launch->config->value[1] == few_rows.rows    ? &few_rows
-               : launch->config->value[1] == many_rows.rows ? &many_rows
-               : launch->config->value[1] == tall.rows      ? &tall
-                                                            : NULL;
-    else if (!u4)
-        tile = p->x.nrows > 64 || p->batch_invariant ? &tall : NULL;
+        return wide_tile_of_rows(p, launch->config->value[1]);
+    const wide_tile *tile = &many_rows;
+    if (p->weights->layout != LLMK_LAYOUT_U4_NV)
+        tile = p->x.nrows > 64 || p->batch_invariant ? &tall_s8 : NULL;
     else if (p->x.nrows <= few_rows.rows && !p->batch_invariant)
         tile = &few_rows;
+    else if (time_of(p, &tall) < time_of(p, &many_rows) && takes(p, &tall) && !p->batch_invariant)
+        tile = &tall;
     return tile && takes(p, tile) ? tile : NULL;
 }
 
@@ -137,14 +158,14 @@ static void share_out(const llmk_launch *launch, const linear_problem *p, const 
 static llmk_status launch_wide(llmk_launch *launch, const linear_problem *p, const wide_tile *tile,
                                const char *unit)
 {
+    const char *w = llmk_layout_is_u4(p->weights->layout) ? " -DW=u4_nv" : " -DW=s8_nv";
+    const char *grouped = p->weights->groups > 1 ? " -DGROUPED=1" : " -DGROUPED=0";
     char defines[128];
-    llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype),
-              llmk_layout_is_u4(p->weights->layout) ? " -DW=u4_nv" : " -DW=s8_nv",
-              p->weights->groups > 1 ? " -DGROUPED=1" : " -DGROUPED=0", " -DFRAGMENT_MMA", unit,
-              NULL);
+    llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype), tile == &tall ? "" : w,
+              tile == &tall ? "" : grouped, " -DFRAGMENT_MMA", unit, NULL);
     for (size_t i = 0; i < p->weights->segment_count; i++) {
         const llmk_segment *segment = &p->weights->segments[i];
-        linear_recipe r = {.file = "linear/linear_packed_wide.cl",
+        linear_recipe r = {.file = tile->file,
                            .defines = defines,
                            .kernel = tile->kernel,
                            .rows = tile->rows,
@@ -164,7 +185,7 @@ static llmk_status launch_packed(llmk_launch *launch, const linear_problem *p, c
     const llmk_weights *w = p->weights;
     const bool short_groups = llmk_linear_packed_is_short(w);
     const bool few =
-        launch->config ? launch->config->value[0] == 32 : short_groups || p->x.nrows <= 32;
+        short_groups || (launch->config ? launch->config->value[0] == 32 : p->x.nrows <= 32);
     char defines[96];
     llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype),
               llmk_layout_is_u4(w->layout) ? " -DW=u4_nv" : " -DW=s8_nv",

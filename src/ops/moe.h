@@ -51,10 +51,10 @@ struct moe_dispatch;
 /* From p->logits; dispatch: sort what was chosen too, where llmk_moe_selects_and_dispatches. */
 llmk_status llmk_moe_launch_select(llmk_launch *launch, const moe_route_problem *p,
                                    const struct moe_dispatch *dispatch);
-bool llmk_moe_selects_and_dispatches(const llmk_caps *caps, uint64_t tokens, uint32_t experts,
-                                     uint32_t groups, uint32_t k);
+bool llmk_moe_selects_and_dispatches(const llmk_caps *caps, const moe_route_problem *p,
+                                     uint32_t held);
 /* The logits, too, of one token, where llmk_moe_routes_at_once. */
-bool llmk_moe_routes_at_once(const llmk_caps *caps, const moe_route_problem *p);
+bool llmk_moe_routes_at_once(const llmk_caps *caps, const moe_route_problem *p, uint32_t held);
 llmk_status llmk_moe_launch_route_one(llmk_launch *launch, const moe_route_problem *p,
                                       const struct moe_dispatch *dispatch);
 llmk_status llmk_moe_launch_select_ref(llmk_launch *launch, const moe_route_problem *p);
@@ -68,6 +68,10 @@ typedef struct moe_dispatch {
     uint32_t height; /* of a tile */
     uint32_t id_end; /* ids are less */
     uint32_t experts;
+    /* Where the choice's kernel sorts: x's rows, which it puts into the order of the sorted pairs, in
+     * `gathered`; or absent. */
+    llmk_view x;
+    cl_mem gathered;
 } moe_dispatch;
 
 /* The arguments of DISPATCH_PARAMETERS. */

@@ -99,6 +99,8 @@ static moe_dispatch dispatch_of(const problem *p, const moe_steps *steps)
         .experts = plan->held,
         .source = sort_view(plan, source, 1, pairs),
         .inverse = sort_view(plan, source + pairs, tokens, plan->k),
+        .x = p->x,
+        .gathered = steps->select_gathers ? plan->gathered : NULL,
     };
 }
 
@@ -154,6 +156,10 @@ static void problems_of(const problem *p, const moe_dispatch *dispatch, grouped_
         .gate = &plan->gated,
         .gathered = plan->gathered,
     };
+    if (dispatch->gathered) {
+        g.x = llmk_moe_view(plan->gathered, p->x.dtype, pairs, plan->hidden);
+        g.source = (llmk_view){0};
+    }
     out[0] = g;
     g.x = g.y;
     g.bias = plan->down_bias;

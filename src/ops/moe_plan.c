@@ -318,20 +318,20 @@ moe_steps llmk_moe_steps(const llmk_moe_plan *p, uint64_t tokens, bool given,
         llmk_grouped_is_codes(p->gate_weights) || llmk_grouped_is_codes(p->down_weights);
     moe_steps s = {.height = products->height(pairs, p->held, few, codes)};
     const uint32_t down = (uint32_t)p->down_weights->segment_count;
-    s.select_dispatch =
-        !products->ref && !given &&
-        llmk_moe_selects_and_dispatches(&p->ctx->caps, tokens, p->id_end, p->routing.groups, p->k);
     const moe_route_problem route = {.x = {.ncols = p->hidden},
                                      .tokens = tokens,
                                      .experts = p->id_end,
                                      .k = p->k,
                                      .routing = p->routing};
-    s.route_one = !products->ref && !given && llmk_moe_routes_at_once(&p->ctx->caps, &route);
+    const bool routes = !products->ref && !given;
+    s.select_dispatch = routes && llmk_moe_selects_and_dispatches(&p->ctx->caps, &route, p->held);
+    s.route_one = routes && llmk_moe_routes_at_once(&p->ctx->caps, &route, p->held);
+    s.select_gathers = s.select_dispatch && !s.route_one && products->gathers;
     s.combine = products->combine && few && down == 1;
     /* Logits, choice and dispatch. */
     s.kernels = given || s.route_one ? 1 : s.select_dispatch ? 2 : 3;
-    s.kernels +=
-        products->gathers + (uint32_t)p->gate_weights->segment_count + (s.combine ? 1 : down + 1);
+    s.kernels += (products->gathers && !s.select_gathers) +
+                 (uint32_t)p->gate_weights->segment_count + (s.combine ? 1 : down + 1);
     if (p->has_shared)
         s.kernels += p->shared_router.present ? 3 : 2;
     return s;

@@ -42,7 +42,8 @@ const grouped_products *llmk_moe_products(const llmk_moe_plan *plan, uint64_t to
 /* What a call does, and in how many kernels. */
 typedef struct moe_steps {
     bool route_one;       /* logits, routing and dispatch in one kernel */
-    bool select_dispatch; /* routing and dispatch in one kernel after the logits */
+    bool select_dispatch; /* routing and dispatch in one kernel after the logits, */
+    bool select_gathers;  /* which also puts x's rows into the order of the groups */
     bool combine;         /* the down product adds up */
     uint32_t height;      /* of tiles */
     uint32_t kernels;

@@ -288,10 +288,10 @@ static size_t select_local_bytes(uint64_t rows, uint32_t lanes, uint32_t experts
     return (size_t)rows * sizeof(cl_uint) * (2 * experts + 2 * groups + k + lanes);
 }
 
-/* What dispatch_few takes. */
-static size_t sort_bytes(uint64_t pairs)
+/* SORT_INTS, what dispatch_few takes. */
+static size_t sort_bytes(uint64_t pairs, uint32_t held)
 {
-    return (size_t)(2 * ((pairs + 3) / 4) * 16);
+    return (size_t)(16 * ((pairs + 3) / 4) + UINT64_C(2) * held + 2) * sizeof(cl_int);
 }
 
 /* Rows of items of the one work-group that has all tokens. */
@@ -322,15 +322,23 @@ static void arg_select(llmk_kernel *k, const moe_route_problem *p, uint64_t rows
     llmk_arg_local(k, (size_t)rows * lanes * sizeof(cl_float));
 }
 
-bool llmk_moe_selects_and_dispatches(const llmk_caps *caps, uint64_t tokens, uint32_t experts,
-                                     uint32_t groups, uint32_t k)
+bool llmk_moe_selects_and_dispatches(const llmk_caps *caps, const moe_route_problem *p,
+                                     uint32_t held)
 {
-    const uint64_t rows = few_rows(tokens);
-    const uint32_t lanes = select_lanes(caps, rows, experts);
-    return are_few(caps, tokens, experts) && tokens * k <= FEW_PAIRS &&
+    const uint64_t rows = few_rows(p->tokens);
+    const uint32_t lanes = select_lanes(caps, rows, p->experts);
+    return are_few(caps, p->tokens, p->experts) && p->tokens * p->k <= FEW_PAIRS &&
            caps->max_work_group >= lanes * rows &&
-           select_local_bytes(rows, lanes, experts, groups, k) + sort_bytes(FEW_PAIRS) <=
+           select_local_bytes(rows, lanes, p->experts, p->routing.groups, p->k) +
+                   sort_bytes(p->tokens * p->k, held) <=
                caps->local_bytes;
+}
+
+/* Work-groups that share out rows, of which an item copies 8 elements at a time, twice. */
+static uint64_t gathering_groups(const llmk_caps *caps, uint64_t elements, uint64_t items)
+{
+    const uint64_t groups = elements / (16 * items) + 1;
+    return groups < caps->compute_units ? groups : caps->compute_units;
 }
 
 llmk_status llmk_moe_launch_select(llmk_launch *launch, const moe_route_problem *p,
@@ -341,21 +349,30 @@ llmk_status llmk_moe_launch_select(llmk_launch *launch, const moe_route_problem 
     llmk_kernel k = llmk_kernel_open(launch, PORTABLE_FILE, "",
                                      dispatch ? "moe_select_dispatch" : "moe_select");
     arg_select(&k, p, rows, lanes);
+    uint64_t groups = (p->tokens + rows - 1) / rows;
     if (dispatch) {
+        const llmk_view *x = &dispatch->x;
         llmk_moe_arg_dispatch(&k, dispatch);
-        llmk_arg_local(&k, sort_bytes(p->tokens * p->k));
+        llmk_arg_local(&k, sort_bytes(p->tokens * p->k, dispatch->experts));
+        llmk_arg_view(&k, x);
+        llmk_arg_buffer(&k, dispatch->gathered);
+        llmk_arg_u64(&k, x->ncols);
+        llmk_arg_u32(&k, x->align >= 16 && x->ncols % 8 == 0);
+        if (dispatch->gathered)
+            groups =
+                gathering_groups(&launch->ctx->caps, p->tokens * p->k * x->ncols, lanes * rows);
     }
-    return llmk_kernel_enqueue(&k, (size_t[]){(size_t)((p->tokens + rows - 1) / rows), 1, 1},
+    return llmk_kernel_enqueue(&k, (size_t[]){(size_t)groups, 1, 1},
                                (size_t[]){lanes, (size_t)rows, 1});
 }
 
-bool llmk_moe_routes_at_once(const llmk_caps *caps, const moe_route_problem *p)
+bool llmk_moe_routes_at_once(const llmk_caps *caps, const moe_route_problem *p, uint32_t held)
 {
     return p->tokens == 1 && p->experts * p->x.ncols <= ONE_ELEMENTS && p->k <= FEW_PAIRS &&
            caps->max_work_group >= ONE_ITEMS &&
            select_local_bytes(ONE_ITEMS / SELECT_LANES, SELECT_LANES, p->experts, p->routing.groups,
                               p->k) +
-                   ONE_BYTES + sort_bytes(p->k) <=
+                   ONE_BYTES + sort_bytes(p->k, held) <=
                caps->local_bytes;
 }
 
@@ -372,7 +389,7 @@ llmk_status llmk_moe_launch_route_one(llmk_launch *launch, const moe_route_probl
     arg_vector(&k, &p->router_bias);
     arg_select(&k, &chosen, ONE_ITEMS / SELECT_LANES, SELECT_LANES);
     llmk_moe_arg_dispatch(&k, dispatch);
-    llmk_arg_local(&k, sort_bytes(p->k));
+    llmk_arg_local(&k, sort_bytes(p->k, dispatch->experts));
     return llmk_kernel_enqueue(&k, (size_t[]){1, 1, 1},
                                (size_t[]){SELECT_LANES, ONE_ITEMS / SELECT_LANES, 1});
 }

@@ -35,6 +35,8 @@ static const char usage[] =
     "  -d, --device WHICH   an index, \"gpu\", \"cpu\" or a part of \"PLATFORM / DEVICE\"\n"
     "      --image KIND     source, spirv or native kernel images only\n"
     "      --seconds S      timed for about this long, a case (0.5)\n"
+    "      --sustain S      then call each case on and on for S seconds, and show how its time\n"
+    "                       changes; bench/sustain does so beside peers\n"
     "      --sets N         sets of buffers to rotate over (as many as the caches need)\n"
     "      --json FILE      also write the results as JSON\n"
     "      --roofline NAME  also write NAME.dat, and with gnuplot NAME.svg and NAME.png: the cases "
@@ -54,6 +56,7 @@ enum {
     VARIANT,
     IMAGE,
     SECONDS,
+    SUSTAIN,
     SETS,
     JSON,
     ROOFLINE,
@@ -72,6 +75,7 @@ static const struct option long_options[] = {
     {"device", required_argument, NULL, 'd'},
     {"image", required_argument, NULL, IMAGE},
     {"seconds", required_argument, NULL, SECONDS},
+    {"sustain", required_argument, NULL, SUSTAIN},
     {"sets", required_argument, NULL, SETS},
     {"json", required_argument, NULL, JSON},
     {"roofline", required_argument, NULL, ROOFLINE},
@@ -162,6 +166,10 @@ static int read_option(int option, settings *set)
         if (!to_number(optarg, 0, &set->bench.seconds))
             return complain("--seconds is a number of at least 0, not \"%s\"", optarg);
         return 0;
+    case SUSTAIN:
+        if (!to_number(optarg, 0, &set->bench.sustain))
+            return complain("--sustain is a number of seconds, not \"%s\"", optarg);
+        return 0;
     case SETS:
         if (!to_count(optarg, &number))
             return complain("--sets is a whole number of at least 1, not \"%s\"", optarg);
@@ -245,13 +253,13 @@ static int parse_jobs(job_list *jobs)
 
 /* Names the cases of the command line that make no sense or have no room here, and counts them.
  * A model's become rows: its other cases are worth timing. */
-static size_t count_impossible(const bench_session *s, const job_list *jobs, bool timing_only)
+static size_t count_impossible(const bench_session *s, const job_list *jobs, case_purpose purpose)
 {
     char error[512];
     size_t count = 0;
     for (size_t i = 0; i < jobs->count; i++)
         if (!jobs->list[i].name[0] &&
-            !case_possible(s->ctx, &jobs->list[i].line, timing_only, error, sizeof error)) {
+            !case_possible(s->ctx, &jobs->list[i].line, purpose, error, sizeof error)) {
             complain("%s: %s", jobs->list[i].text, error);
             count++;
         }
@@ -506,10 +514,10 @@ static int run(int argc, char **argv)
         free(jobs.list);
         return complain("%s", error) - 1;
     }
-    status = set.from_stdin                                      ? serve(&session)
-             : count_impossible(&session, &jobs, !set.check) > 0 ? 1
-             : set.check                                         ? check_jobs(&session, &jobs)
-                                                                 : time_jobs(&session, &jobs, &set);
+    status = set.from_stdin ? serve(&session)
+             : count_impossible(&session, &jobs, set.check ? CASE_TO_CHECK : CASE_TO_TIME) > 0 ? 1
+             : set.check ? check_jobs(&session, &jobs)
+                         : time_jobs(&session, &jobs, &set);
     bench_session_close(&session);
     free(jobs.list);
     return status;

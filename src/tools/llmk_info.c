@@ -114,7 +114,7 @@ static int explain(llmk_context *ctx, cl_command_queue queue, const case_line *l
     char text[512], error[512];
     case_print(line, text, sizeof text);
     printf("  %s\n", text);
-    case_run *run = case_run_new(ctx, queue, line, 1, true, error, sizeof error);
+    case_run *run = case_run_new(ctx, queue, line, 1, CASE_TO_TIME, error, sizeof error);
     if (!run) {
         printf("    %s\n", error);
         return case_is_skip(error) ? 0 : 1;
@@ -243,7 +243,8 @@ static int time_first(const char *text)
         return fail("no context");
     const uint64_t create = llmk_now() - start;
     cl_command_queue queue = case_queue_new(ctx);
-    case_run *run = queue ? case_run_new(ctx, queue, &line, 1, true, error, sizeof error) : NULL;
+    case_run *run =
+        queue ? case_run_new(ctx, queue, &line, 1, CASE_TO_TIME, error, sizeof error) : NULL;
     int failed = 0;
     if (!run) {
         fprintf(stderr, "llmk-info: %s\n", queue ? error : "cannot make a command queue");

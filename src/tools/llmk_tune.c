@@ -267,6 +267,22 @@ static void print_findings(const run_state *r)
     }
 }
 
+/* A line for programs: counts, and where the seconds went. */
+static void print_summary(const run_state *r)
+{
+    size_t slower = 0;
+    for (size_t i = 0; i < r->found; i++) {
+        const tune_result *result = &r->findings[i].result;
+        slower += strcmp(result->winner, TUNE_DEFAULT) != 0 &&
+                  result->fallback.us > 1.1 * result->tuned.us;
+    }
+    printf("summary cases=%zu measured=%zu tuned=%zu known=%zu impossible=%zu dropped=%zu "
+           "default_over_10_percent_slower=%zu seconds=%.1f making=%.1f checking=%.1f "
+           "timing=%.1f\n",
+           r->plan.count, r->found, r->kept, r->known, r->skipped, r->dropped, slower,
+           tune_now() - r->started, r->link.making, r->link.checking, r->link.timing);
+}
+
 /* ---- One case after the other ---- */
 
 static const llmk_operator *operator_of(const char *text)
@@ -400,6 +416,7 @@ static int tune_all(run_state *r)
         : i < r->plan.count || !going ? " within the budget"
                                       : "",
         r->kept, r->known, r->skipped, r->dropped, set->db);
+    print_summary(r);
     free(r->findings);
     return tune_interrupted ? 130 : r->failed;
 }

@@ -212,6 +212,58 @@ class Scripts(unittest.TestCase):
         status, rows, _ = self.run_bars("op a=1 | us <= 11\n", "--budget", "0")
         self.assertEqual((status, rows[0]["verdict"]), (0, "not run"))
 
+    def test_peers_that_are_only_shown_come_last(self):
+        _, rows, text = self.run_bars("op a=1 | us <= 11 | with cublas\nop b=1 | us <= 11\n")
+        self.assertLess(text.index("op b=1"), text.index("beside peers"))
+        self.assertIn("cublas 15.00 (1.50 x)", text)
+        self.assertEqual([row.get("peers") for row in rows], [{"cublas": 15}, {}])
+        slow = FAKE_PEERS.replace("print(json.dumps({\"case\"", "__import__('time').sleep(3); print(json.dumps({\"case\"")
+        _, rows, text = self.run_bars("op a=1 | us <= 11 | with cublas\nop b=1 | us <= 11 | with "
+                                      "cublas\n", "--budget", "2", "--rounds", "1", peers=slow)
+        self.assertEqual([row["verdict"] for row in rows], ["holds", "holds"])
+        self.assertIn("not run: the budget is spent", text)
+
+    def test_sustain(self):
+        bench = self.write("bench", FAKE_BENCH.replace(
+            '"bytes": 8000000}', '"bytes": 8000000, "sustained_us": [10, 10, 11, 12, 12, 12]}'))
+        peers = self.write("peers", FAKE_PEERS.replace(
+            '"us": 15.0}', '"us": 15.0, "sustained_us": [15] * 3 + [24] * 3}'))
+        command = [os.path.join(BENCH, "sustain"), "--bench", bench, "--peer-command", peers,
+                   "--seconds", "6", "op a=1"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"v +10\.00 +10\.00 +12\.00 +11\.50 +10\.00 - 12\.00 us")
+        self.assertRegex(done.stdout, r"cublas +15\.00 +15\.00 +24\.00 +19\.50 .*1\.696 x it "
+                                      r"sustained, 1\.500 x short")
+        command[-1] = "wrong"
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("LLMK_INTERNAL", done.stderr)
+
+    def test_tune_compare(self):
+        def rows(*found):
+            return json.dumps({"rows": [
+                {"op": "linear", "variant": variant, **({"config": config} if config else {}),
+                 "measured": {"case": case, "us": us, "default_us": fallback}}
+                for case, variant, config, us, fallback in found]})
+        paths = [os.path.join(self.folder.name, name) for name in ("a.json", "b.json")]
+        for path, text in zip(paths, (
+                rows(("linear m=1", "default", None, 100, 100), ("linear m=2", "nv", "x", 10, 12)),
+                rows(("linear m=1", "nv", None, 104, 106), ("linear m=2", "nv", "x", 10.9, 12),
+                     ("linear m=3", "nv", None, 1, 2)))):
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+        command = [os.path.join(BENCH, "tune_compare"), *paths]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("default | nv", done.stdout)
+        self.assertIn("summary compared=2 only_first=0 only_second=1 same_kept=1 agree=2 "
+                      "worst_percent=9.0 default_over_10_percent_slower=1,2", done.stdout)
+        done = subprocess.run(command + ["--noise", "3"], capture_output=True, text=True,
+                              check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("BEYOND THE NOISE", done.stdout)
+
     def test_compare(self):
         ours = {"device": "d", "library": "l", "date": "t", "results": [
             {"case": "linear m=1 n=2", "variant": "ref", "us": 10.0},

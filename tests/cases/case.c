@@ -1,6 +1,7 @@
 /* case.c - a case made concrete: tensors, their buffers in rotated sets, the args of each set. */
 #define CL_USE_DEPRECATED_OPENCL_1_2_APIS /* clCreateCommandQueue works on every version */
 #include "cases/case_internal.h"
+#include "cases/case_parallel.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -121,7 +122,17 @@ void *case_kept(case_run *run)
 
 bool case_timing_only(case_run *run)
 {
-    return run->timing_only;
+    return run->purpose == CASE_TO_TIME;
+}
+
+bool case_as_they_occur(case_run *run)
+{
+    return run->purpose != CASE_TO_CHECK;
+}
+
+bool case_samples(case_run *run)
+{
+    return run->purpose == CASE_TO_TUNE;
 }
 
 void case_count_bytes(case_run *run, uint64_t bytes_read, uint64_t bytes_written)
@@ -207,9 +218,25 @@ void case_in_place(case_run *run, case_tensor *t, case_tensor *other)
 
 /* ---- Where the elements lie ---- */
 
+uint64_t case_part(const case_item *item)
+{
+    return item->t.dtype == LLMK_U4 ? item->t.count : CASE_PART;
+}
+
 case_walk case_walk_begin(const case_item *item)
 {
     return (case_walk){.item = item};
+}
+
+case_walk case_walk_at(const case_item *item, uint64_t index)
+{
+    case_walk walk = {.item = item, .index = index};
+    for (uint32_t i = item->t.rank; i-- > 0 && item->t.dim[i];) {
+        walk.at[i] = index % item->t.dim[i];
+        walk.element += walk.at[i] * item->stride[i];
+        index /= item->t.dim[i];
+    }
+    return walk;
 }
 
 void case_walk_next(case_walk *walk)
@@ -249,19 +276,31 @@ static void poison(const case_item *item, uint8_t *first, const case_walk *walk)
         bytes[i] ^= flip;
 }
 
-void case_item_paint(case_item *item)
+static void paint_around(void *item_, uint64_t begin, uint64_t end)
 {
-    uint8_t *first = item->image + item->begin;
+    const case_item *item = item_;
     /* Around what is only read, NaN: a kernel that reads beyond, even times zero, shows. */
     const bool nan = item->t.role == CASE_INPUT && case_is_float(item->t.dtype);
-    for (uint64_t i = 0; i < item->buffer_bytes; i++)
+    for (uint64_t i = begin; i < end; i++)
         item->image[i] = nan ? 0xff : canary(i);
-    for (case_walk w = case_walk_begin(item); w.index < item->t.count; case_walk_next(&w)) {
+}
+
+static void paint_elements(void *item_, uint64_t begin, uint64_t end)
+{
+    const case_item *item = item_;
+    uint8_t *first = item->image + item->begin;
+    for (case_walk w = case_walk_at(item, begin); w.index < end; case_walk_next(&w)) {
         if (item->t.role == CASE_OUTPUT)
             poison(item, first, &w);
         else
             case_encode(item->t.dtype, first, w.element, item->t.values[w.index]);
     }
+}
+
+void case_item_paint(case_item *item)
+{
+    case_parallel(item->buffer_bytes, CASE_PART, paint_around, item);
+    case_parallel(item->t.count, case_part(item), paint_elements, item);
 }
 
 static llmk_tensor describe(const case_item *item, size_t set)
@@ -296,7 +335,7 @@ static bool add_buffer(case_run *run, case_item *item, size_t set)
         code = clEnqueueWriteBuffer(run->queue, buffer, CL_TRUE, 0, item->buffer_bytes, item->image,
                                     0, NULL, NULL);
     }
-    if (run->timing_only) {
+    if (run->purpose == CASE_TO_TIME) {
         free(item->image);
         item->image = NULL;
     }
@@ -412,7 +451,7 @@ cl_command_queue case_queue_new(llmk_context *ctx)
 }
 
 static case_run *new_run(llmk_context *ctx, cl_command_queue queue, const case_line *line,
-                         bool timing_only)
+                         case_purpose purpose)
 {
     case_run *run = calloc(1, sizeof *run);
     if (!run)
@@ -421,15 +460,15 @@ static case_run *new_run(llmk_context *ctx, cl_command_queue queue, const case_l
     run->cl = llmk_context_cl_context(ctx);
     run->queue = queue;
     run->line = *line;
-    run->timing_only = timing_only;
+    run->purpose = purpose;
     run->last_item = &run->items;
     return run;
 }
 
 case_run *case_run_new(llmk_context *ctx, cl_command_queue queue, const case_line *line,
-                       size_t sets, bool timing_only, char *error, size_t error_size)
+                       size_t sets, case_purpose purpose, char *error, size_t error_size)
 {
-    case_run *run = new_run(ctx, queue, line, timing_only);
+    case_run *run = new_run(ctx, queue, line, purpose);
     if (!run) {
         snprintf(error, error_size, "the host has no memory");
         return NULL;
@@ -441,10 +480,10 @@ case_run *case_run_new(llmk_context *ctx, cl_command_queue queue, const case_lin
     return NULL;
 }
 
-bool case_possible(llmk_context *ctx, const case_line *line, bool timing_only, char *error,
+bool case_possible(llmk_context *ctx, const case_line *line, case_purpose purpose, char *error,
                    size_t error_size)
 {
-    case_run *run = new_run(ctx, NULL, line, timing_only);
+    case_run *run = new_run(ctx, NULL, line, purpose);
     bool possible = false;
     if (run) {
         run->only_declare = true;

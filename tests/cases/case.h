@@ -66,6 +66,14 @@ typedef struct case_entry {
 
 typedef struct case_run case_run;
 
+/* What it is made for. The numbers of timed inputs are those of models: power, and so the clocks of
+ * matrix units, depend on them (docs/benchmarking.md). */
+typedef enum case_purpose {
+    CASE_TO_CHECK, /* numbers that show mistakes, and the f64 reference */
+    CASE_TO_TIME,  /* numbers as they occur, no reference */
+    CASE_TO_TUNE   /* those numbers, and the reference of a sample of the outputs */
+} case_purpose;
+
 /* Sizes in a line may be anything. What overflows stays at UINT64_MAX, which nothing can hold. */
 static inline uint64_t case_times(uint64_t a, uint64_t b)
 {
@@ -83,7 +91,7 @@ typedef enum case_role { CASE_INPUT, CASE_OUTPUT, CASE_INOUT } case_role;
 
 /* How inputs are filled: seeded, reproducible on every host. */
 typedef enum case_fill {
-    CASE_UNIFORM, /* uniform in [-scale, scale] */
+    CASE_UNIFORM, /* uniform in [-scale, scale]; as they occur, CASE_NORMAL */
     CASE_NORMAL,  /* standard normal times scale */
     CASE_ZERO,
     CASE_CODES /* uniform integers over the dtype's range */
@@ -142,6 +150,10 @@ llmk_context *case_context(case_run *run);
 const case_line *case_run_line(case_run *run);
 /* true: the device is only timed; skip computing the reference (values of outputs stay unset). */
 bool case_timing_only(case_run *run);
+/* Whether numbers are as they occur, rather than such as show mistakes. */
+bool case_as_they_occur(case_run *run);
+/* Whether a sample of large outputs will do: others have an infinite bound. */
+bool case_samples(case_run *run);
 /* A tensor whose device memory a caller-made object holds (weights): counted in bytes, not made.
  * Calls from `prepare_set` count for set 0 only, so that bytes are those of one call. */
 void case_count_bytes(case_run *run, uint64_t bytes_read, uint64_t bytes_written);
@@ -206,13 +218,13 @@ const case_op *case_op_find(const char *name);
 cl_command_queue case_queue_new(llmk_context *ctx);
 
 /* Makes the case on a context: host values, reference, `sets` sets of device buffers. On failure
- * returns NULL and a sentence. timing_only leaves out the f64 reference. */
+ * returns NULL and a sentence. */
 case_run *case_run_new(llmk_context *ctx, cl_command_queue queue, const case_line *line,
-                       size_t sets, bool timing_only, char *error, size_t error_size);
+                       size_t sets, case_purpose purpose, char *error, size_t error_size);
 void case_run_free(case_run *run);
 /* Whether case_run_new would take the case, as far as its line, the host's and the device's memory
  * tell: nothing is allocated. False with the same sentence. */
-bool case_possible(llmk_context *ctx, const case_line *line, bool timing_only, char *error,
+bool case_possible(llmk_context *ctx, const case_line *line, case_purpose purpose, char *error,
                    size_t error_size);
 /* Adds sets until there are `sets`; false with a sentence where there is no memory for them, the
  * run being then good for case_run_free only. Knowing case_run_set_bytes() of one set, a caller can

@@ -1,7 +1,9 @@
 /* case_check.c - running a case once and looking at every byte that it may, or must not, touch. */
 #include "cases/case_internal.h"
+#include "cases/case_parallel.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,34 +55,47 @@ static double excess(llmk_dtype dtype, double got, double expected, const double
     return error == 0 ? 0 : *bound > 0 ? error / *bound : (double)INFINITY;
 }
 
-/* Compares an output's elements, then puts the poison back, so that what still differs from the
- * image is a broken canary. */
-static void check_output(finding *f, const case_item *item)
+/* What comparing an output's elements found, part by part. */
+typedef struct comparison {
+    const case_item *item;
+    pthread_mutex_t lock;
+    double error_squares, expected_squares, worst;
+    uint64_t wrong, first_wrong;
+    char detail[256]; /* of the first */
+} comparison;
+
+static void describe_wrong(const case_walk *w, double got, double expected, const double *bound,
+                           char *text, size_t size)
 {
+    char name[96];
+    name_element(w, name, sizeof name);
+    snprintf(text, size, "%s is %.9g, expected %.9g within %.3g", name, got,
+             bound ? expected : case_round(w->item->t.dtype, expected), bound ? *bound : 0);
+}
+
+/* Compares elements, then puts the poison back, so that what still differs from the image is a
+ * broken canary. */
+static void compare_part(void *comparison_, uint64_t begin, uint64_t end)
+{
+    comparison *all = comparison_;
+    const case_item *item = all->item;
     const case_tensor *t = &item->t;
     const llmk_dtype dtype = t->dtype;
     uint8_t *first = item->home->seen + item->begin;
     const uint8_t *image = item->home->image + item->begin;
-    uint64_t wrong = 0;
-    char detail[256] = "";
-    if (!t->values) {
-        report(f, "%s: the case gives no expected values", t->name);
-        return;
-    }
-    for (case_walk w = case_walk_begin(item); w.index < t->count; case_walk_next(&w)) {
+    comparison part = {.first_wrong = UINT64_MAX};
+    for (case_walk w = case_walk_at(item, begin); w.index < end; case_walk_next(&w)) {
         const double got = case_decode(dtype, first, w.element), expected = t->values[w.index];
         const double *bound = t->bound ? &t->bound[w.index] : NULL;
         const double ratio = excess(dtype, got, expected, bound);
         if (bound && isfinite(*bound) && isfinite(expected) && isfinite(got)) {
-            f->error_squares += (got - expected) * (got - expected);
-            f->expected_squares += expected * expected;
+            part.error_squares += (got - expected) * (got - expected);
+            part.expected_squares += expected * expected;
         }
-        f->result.worst = fmax(f->result.worst, ratio);
-        if (!(ratio <= 1) && wrong++ == 0) {
-            char name[96];
-            name_element(&w, name, sizeof name);
-            snprintf(detail, sizeof detail, "%s is %.9g, expected %.9g within %.3g", name, got,
-                     bound ? expected : case_round(dtype, expected), bound ? *bound : 0);
+        part.worst = fmax(part.worst, ratio);
+        if (!(ratio <= 1) && part.wrong++ == 0) {
+            part.first_wrong = w.index;
+            describe_wrong(&w, got, expected, bound, part.detail, sizeof part.detail);
         }
         if (dtype == LLMK_U4) {
             const uint8_t mask = w.element & 1 ? 0xf0 : 0x0f;
@@ -91,21 +106,45 @@ static void check_output(finding *f, const case_item *item)
             memcpy(first + at, image + at, size);
         }
     }
-    if (wrong)
-        report(f, "%s (%llu of %llu elements of %s are wrong)", detail, (unsigned long long)wrong,
-               (unsigned long long)t->count, t->name);
+    pthread_mutex_lock(&all->lock);
+    all->error_squares += part.error_squares;
+    all->expected_squares += part.expected_squares;
+    all->worst = fmax(all->worst, part.worst);
+    all->wrong += part.wrong;
+    if (part.first_wrong < all->first_wrong) {
+        all->first_wrong = part.first_wrong;
+        memcpy(all->detail, part.detail, sizeof all->detail);
+    }
+    pthread_mutex_unlock(&all->lock);
+}
+
+static void check_output(finding *f, const case_item *item)
+{
+    const case_tensor *t = &item->t;
+    comparison all = {.item = item, .lock = PTHREAD_MUTEX_INITIALIZER, .first_wrong = UINT64_MAX};
+    if (!t->values) {
+        report(f, "%s: the case gives no expected values", t->name);
+        return;
+    }
+    case_parallel(t->count, case_part(item), compare_part, &all);
+    f->error_squares += all.error_squares;
+    f->expected_squares += all.expected_squares;
+    f->result.worst = fmax(f->result.worst, all.worst);
+    if (all.wrong)
+        report(f, "%s (%llu of %llu elements of %s are wrong)", all.detail,
+               (unsigned long long)all.wrong, (unsigned long long)t->count, t->name);
 }
 
 /* What is left must be the image, byte for byte. */
 static void check_untouched(finding *f, const case_item *item)
 {
     uint64_t first = item->buffer_bytes, count = 0;
+    if (memcmp(item->seen, item->image, item->buffer_bytes) == 0)
+        return;
     for (uint64_t i = 0; i < item->buffer_bytes; i++) {
         if (item->seen[i] != item->image[i] && count++ == 0)
             first = i;
     }
-    if (!count)
-        return;
     const uint64_t end = item->begin + case_bytes(item->t.dtype, item->span);
     const char *name = item->t.name;
     const unsigned long long bytes = count;
@@ -169,7 +208,7 @@ static bool call_once(case_run *run, finding *f)
 case_result case_run_check(case_run *run)
 {
     finding f = {.result = {.ok = true}};
-    if (run->timing_only)
+    if (run->purpose == CASE_TO_TIME)
         report(&f, "a run made for timing has nothing to check against");
     else if (write_images(run, &f) && call_once(run, &f) && read_back(run, &f)) {
         /* Outputs first: they restore their poison, also in inputs that they overwrite. */

@@ -16,6 +16,8 @@ double case_decode(llmk_dtype dtype, const uint8_t *bytes, uint64_t index);
 /* The smallest magnitude that a store to dtype turns into infinity; infinite for integers. */
 double case_overflow(llmk_dtype dtype);
 bool case_is_float(llmk_dtype dtype);
+/* The index-th of a stream of standard normal numbers, the same on every host. */
+double case_normal(uint64_t seed, uint64_t index);
 /* Bytes that `count` elements take. */
 uint64_t case_bytes(llmk_dtype dtype, uint64_t count);
 
@@ -24,6 +26,9 @@ uint64_t case_bytes(llmk_dtype dtype, uint64_t count);
 /* Bytes of canary before and after each tensor. A multiple of every alignment that a kernel could
  * profit from, so that `pad` alone decides the alignment. */
 #define CASE_GUARD 4096u
+
+/* Elements, or bytes, that a thread walks at a time. */
+#define CASE_PART 65536u
 
 /* A tensor and its memory: guard, pad, elements and the gaps between their rows, guard. */
 typedef struct case_item {
@@ -48,7 +53,7 @@ struct case_run {
     cl_command_queue queue;
     case_line line;
     size_t sets;
-    bool timing_only;
+    case_purpose purpose;
     bool counting;                     /* case_count_bytes has an effect */
     bool only_declare;                 /* case_possible: case_declared is the end */
     bool declared;                     /* case_declared found no fault */
@@ -72,6 +77,8 @@ bool case_lay_out(case_run *run);
 /* Whether the device has room for so many sets; refuses where not. */
 bool case_fits(case_run *run, size_t sets);
 
+/* The part of an item's elements that one thread may take: all where two share a byte. */
+uint64_t case_part(const case_item *item);
 /* Fills the image: canaries, inputs, poison. */
 void case_item_paint(case_item *item);
 
@@ -84,6 +91,8 @@ typedef struct case_walk {
 } case_walk;
 
 case_walk case_walk_begin(const case_item *item);
+/* Begins at an index, for walks of parts. */
+case_walk case_walk_at(const case_item *item, uint64_t index);
 void case_walk_next(case_walk *walk);
 
 #endif

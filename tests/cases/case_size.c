@@ -120,16 +120,17 @@ bool case_fits(case_run *run, size_t sets)
  * after. */
 static uint64_t host_bytes(const case_run *run)
 {
+    const bool timed = run->purpose == CASE_TO_TIME;
     uint64_t bytes = run->host_bytes, largest = 0;
     for (const case_item *item = run->items; item; item = item->next) {
-        const uint64_t values = item->t.role != CASE_OUTPUT ? 1 : run->timing_only ? 0 : 2;
+        const uint64_t values = item->t.role != CASE_OUTPUT ? 1 : timed ? 0 : 2;
         bytes = case_plus(bytes, item->t.count * values * sizeof(double));
-        if (!run->timing_only)
+        if (!timed)
             bytes = case_plus(bytes, 2 * item->buffer_bytes);
         if (item->buffer_bytes > largest)
             largest = item->buffer_bytes;
     }
-    return case_plus(bytes, run->timing_only ? largest : 0);
+    return case_plus(bytes, timed ? largest : 0);
 }
 
 bool case_lay_out(case_run *run)

@@ -62,7 +62,7 @@ static void skip(sweep *s, const char *why)
 static void run_case(sweep *s, const case_line *line)
 {
     char error[512];
-    case_run *run = case_run_new(s->ctx, s->queue, line, 1, false, error, sizeof error);
+    case_run *run = case_run_new(s->ctx, s->queue, line, 1, CASE_TO_CHECK, error, sizeof error);
     if (!run) {
         if (case_is_skip(error))
             skip(s, error);
@@ -164,7 +164,7 @@ size_t case_variants(const case_op *op, llmk_variant_info *infos, size_t capacit
         if (op->entries[i].tier != CASE_QUICK ||
             !case_parse_fields(op, op->entries[i].text, &line, error, sizeof error))
             continue;
-        case_run *run = case_run_new(s.ctx, s.queue, &line, 1, true, error, sizeof error);
+        case_run *run = case_run_new(s.ctx, s.queue, &line, 1, CASE_TO_TIME, error, sizeof error);
         if (run &&
             llmk_explain(s.ctx, op->op, case_run_args(run, 0), infos, capacity, &count) != LLMK_OK)
             snprintf(error, sizeof error, "llmk_explain: %s", llmk_error_message());

@@ -225,7 +225,7 @@ static double random_uniform(uint64_t seed, uint64_t index)
 }
 
 /* Standard normal as far as 12 summed uniforms are: no libm, which differs between hosts. */
-static double random_normal(uint64_t seed, uint64_t index)
+double case_normal(uint64_t seed, uint64_t index)
 {
     uint64_t sum = 0;
     for (unsigned i = 0; i < 3; i++) {
@@ -243,7 +243,7 @@ static double random_value(const case_tensor *t, case_fill fill, double scale, u
     case CASE_UNIFORM:
         return case_round(t->dtype, scale * random_uniform(seed, index));
     case CASE_NORMAL:
-        return case_round(t->dtype, scale * random_normal(seed, index));
+        return case_round(t->dtype, scale * case_normal(seed, index));
     case CASE_CODES:
         if (!integer_range(t->dtype, &low, &high))
             abort(); /* codes of a floating point tensor: a mistake in a case file */
@@ -254,15 +254,18 @@ static double random_value(const case_tensor *t, case_fill fill, double scale, u
     return 0;
 }
 
-/* Timing depends on how many different values there are only where there are few: timed inputs
- * repeat after a while, which saves most of their making. A prime, so that rows differ. */
-#define TIMED_PERIOD 65521u
+/* Timing depends on how many different values there are only where there are few: numbers as they
+ * occur repeat after a while, which saves most of their making. A prime, so that rows differ. */
+#define PERIOD 65521u
 
 void case_fill_values(case_run *run, case_tensor *t, case_fill fill, double scale, uint32_t seed)
 {
     uint64_t fresh = t->count;
-    if (case_timing_only(run) && fresh > TIMED_PERIOD)
-        fresh = TIMED_PERIOD;
+    if (case_as_they_occur(run)) {
+        fresh = fresh > PERIOD ? PERIOD : fresh;
+        if (fill == CASE_UNIFORM && case_is_float(t->dtype))
+            fill = CASE_NORMAL;
+    }
     for (uint64_t i = 0; i < fresh; i++)
         t->values[i] = random_value(t, fill, scale, seed, i);
     for (uint64_t i = fresh; i < t->count; i++)

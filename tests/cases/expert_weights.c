@@ -41,7 +41,7 @@ bool expert_weights_describe(case_run *run, expert_weights *w, uint64_t experts,
         return case_refuse(run, "zeros goes with formats that have them");
     if (scale != LLMK_F32 && scale != LLMK_F16 && scale != LLMK_BF16)
         return case_refuse(run, "wscale is no float type");
-    const uint64_t made = case_timing_only(run) && experts > 0 ? 1 : experts;
+    const uint64_t made = case_as_they_occur(run) && experts > 0 ? 1 : experts;
     *w = (expert_weights){.experts = experts,
                           .n = n,
                           .k = k,
@@ -65,28 +65,6 @@ bool expert_weights_describe(case_run *run, expert_weights *w, uint64_t experts,
     return true;
 }
 
-/* In runs made for timing the first rows stand for all, where they lie apart. */
-static bool fill(case_run *run, const linear_weights *w, uint32_t seed)
-{
-    enum { ROWS = 64 };
-    const bool apart = w->format == LLMK_FORMAT_W4 || !checkpoint_has_tables(w->format);
-    if (!case_timing_only(run) || !apart || w->n < ROWS || w->n % ROWS)
-        return linear_weights_fill(w, seed);
-    linear_weights part = *w;
-    part.n = ROWS;
-    linear_weights_set_sizes(&part);
-    if (!linear_weights_fill(&part, seed))
-        return false;
-    for (uint64_t i = 1; i < w->n / ROWS; i++) {
-        memcpy(w->data + i * part.data_bytes, w->data, part.data_bytes);
-        if (part.scales_bytes)
-            memcpy((uint8_t *)w->scales + i * part.scales_bytes, w->scales, part.scales_bytes);
-        if (part.zeros_bytes)
-            memcpy(w->zeros + i * part.zeros_bytes, w->zeros, part.zeros_bytes);
-    }
-    return true;
-}
-
 bool expert_weights_fill(case_run *run, expert_weights *w, uint32_t seed)
 {
     const linear_weights *f = &w->first;
@@ -102,7 +80,8 @@ bool expert_weights_fill(case_run *run, expert_weights *w, uint32_t seed)
         one->scales = scales + e * f->scales_bytes;
         one->zeros = zeros ? zeros + e * f->zeros_bytes : NULL;
         one->g_idx = g_idx ? (uint32_t *)(void *)(g_idx + e * f->g_idx_bytes) : NULL;
-        if (!fill(run, one, seed + (uint32_t)e))
+        if (!(case_as_they_occur(run) ? linear_weights_fill_as_they_occur
+                                      : linear_weights_fill)(one, seed + (uint32_t)e))
             return case_refuse(run, "the host has no memory to fill the weights");
     }
     return true;

@@ -191,10 +191,11 @@ static bool expect(case_run *run, const case_line *line, const expert_weights *w
                w->k * sizeof *gathered);
     for (uint64_t e = 0; e < w->experts; e++) {
         const uint64_t begin = (uint64_t)offsets->values[e], end = (uint64_t)offsets->values[e + 1];
-        const linear_problem_f64 problem = {.w = &w->each[e],
+        const linear_problem_f64 problem = {.w = &w->each[e % w->made],
                                             .m = end - begin,
                                             .x = gathered + begin * w->k,
                                             .bias = bias ? bias->values + e * w->n : NULL,
+                                            .sample = case_samples(run),
                                             .y_type = y->dtype,
                                             .y = expected + begin * w->n,
                                             .bound = bound + begin * w->n};

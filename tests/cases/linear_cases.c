@@ -467,10 +467,8 @@ static bool make_weights(case_run *run, linear_weights *w)
     w->g_idx = w->g_idx_bytes ? case_alloc(run, w->g_idx_bytes) : NULL;
     memset(w->data, 0xa5, w->data_bytes);
     case_keep(run, w);
-    const bool is_float = w->format == LLMK_FORMAT_F32 || w->format == LLMK_FORMAT_F16 ||
-                          w->format == LLMK_FORMAT_BF16;
-    return (is_float && case_timing_only(run) ? linear_weights_fill_timed(w, 7)
-                                              : linear_weights_fill(w, 7)) ||
+    return (case_as_they_occur(run) ? linear_weights_fill_as_they_occur : linear_weights_fill)(w,
+                                                                                               7) ||
            case_refuse(run, "the host has no memory to fill the weights");
 }
 
@@ -538,10 +536,7 @@ static bool prepare(case_run *run, const case_line *line, void *args_)
         case_in_place(run, y, residual);
     if (!case_declared(run) || !make_weights(run, w))
         return false;
-    if (case_timing_only(run)) /* as bench/peers: power, and so clocks, depend on the numbers */
-        case_fill_values(run, x, CASE_NORMAL, 0.3, 1);
-    else
-        case_fill_values(run, x, CASE_UNIFORM, 1, 1);
+    case_fill_values(run, x, CASE_UNIFORM, case_as_they_occur(run) ? 0.3 : 1, 1);
     if (case_flag(line, "odd"))
         put_odd_values(x);
     if (bias)
@@ -556,6 +551,7 @@ static bool prepare(case_run *run, const case_line *line, void *args_)
                                         .bias = bias ? bias->values : NULL,
                                         .residual = residual ? residual->values : NULL,
                                         .w8a8 = w8a8,
+                                        .sample = case_samples(run),
                                         .y_type = y_type,
                                         .y = case_expect(run, y),
                                         .bound = case_bound(run, y)};

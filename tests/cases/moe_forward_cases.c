@@ -1,11 +1,13 @@
 /* moe_forward_cases.c - whole mixture-of-experts layers, of models and of odd shapes. */
 #include "cases/case_internal.h"
+#include "cases/case_parallel.h"
 #include "cases/expert_weights.h"
 #include "cases/moe_models.h"
 #include "reference/moe_layer_reference.h"
 #include "reference/moe_reference.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 enum { ROUTING_UNIFORM, ROUTING_ZIPF, ROUTING_HOT };
@@ -281,19 +283,23 @@ static bool fill_weights(case_run *run, layer *l)
              expert_weights_fill(run, &l->shared_down, 9002)));
 }
 
-/* x of this size makes gate and up a few units, whatever H. */
-static double x_size(const layer *l)
+/* x of this size makes gate and up a few units, whatever H; as it occurs it is of deviation 1, as
+ * that of bench/peers. */
+static double x_size(case_run *run, const layer *l)
 {
-    return 8 / sqrt((double)(l->m.hidden > 64 ? l->m.hidden : 64));
+    return case_as_they_occur(run) ? 1 : 8 / sqrt((double)(l->m.hidden > 64 ? l->m.hidden : 64));
 }
 
-static double part_value(const case_line *line, const layer *l, int which, uint64_t i)
+static double part_value(case_run *run, const layer *l, int which, uint64_t i)
 {
+    const case_line *line = case_run_line(run);
     const moe_model *m = &l->m;
     const double uniform = moe_uniform(40 + (uint64_t)which, i);
     switch (which) {
     case GATE: /* logits of a standard deviation of about 1.3 */
-        return uniform * 3 * 1.28 / sqrt((double)m->hidden) / x_size(l);
+        return case_as_they_occur(run)
+                   ? 0.02 * case_normal(40, i)
+                   : uniform * 3 * 1.28 / sqrt((double)m->hidden) / x_size(run, l);
     case ROUTER_BIAS:
         if (case_get(line, "routing") == ROUTING_ZIPF)
             return -1.2 * log((double)(i + 1));
@@ -307,13 +313,13 @@ static double part_value(const case_line *line, const layer *l, int which, uint6
                    ? (double)(l->held - 1 - i / (m->experts / l->held))
                    : -1;
     case SHARED_ROUTER:
-        return uniform / x_size(l) / sqrt((double)m->hidden);
+        return uniform / x_size(run, l) / sqrt((double)m->hidden);
     default:
         return uniform;
     }
 }
 
-static void fill_parts(case_run *run, const case_line *line, layer *l)
+static void fill_parts(case_run *run, layer *l)
 {
     for (int which = 0; which < PARTS; which++) {
         part *p = &l->parts[which];
@@ -321,7 +327,7 @@ static void fill_parts(case_run *run, const case_line *line, layer *l)
             continue;
         p->values = case_alloc(run, (p->rows * p->cols + 1) * sizeof *p->values);
         for (uint64_t i = 0; i < p->rows * p->cols; i++)
-            p->values[i] = case_round(p->dtype, part_value(line, l, which, i));
+            p->values[i] = case_round(p->dtype, part_value(run, l, which, i));
     }
 }
 
@@ -331,8 +337,19 @@ typedef struct routing {
     double *ids, *weights, *bound; /* [t, k] */
 } routing;
 
-static bool route(case_run *run, const layer *l, case_tensor *x, const routing *out)
+typedef struct router_work {
+    const layer *l;
+    double *x; /* [t, H] */
+    const routing *out;
+    bool any; /* unclear decisions will do */
+    atomic_bool failed, unclear;
+} router_work;
+
+static void route_part(void *work_, uint64_t begin, uint64_t end)
 {
+    router_work *work = work_;
+    const layer *l = work->l;
+    const routing *out = work->out;
     const moe_model *m = &l->m;
     const moe_router_f64 router = {.score = m->score,
                                    .experts = m->experts,
@@ -343,13 +360,12 @@ static bool route(case_run *run, const layer *l, case_tensor *x, const routing *
                                    .scale = m->scale,
                                    .eps = 1e-20,
                                    .correction = l->parts[CORRECTION].values};
-    double *logit = case_alloc(run, m->experts * sizeof *logit);
-    double *error = case_alloc(run, m->experts * sizeof *error);
+    double *logit = malloc(2 * m->experts * sizeof *logit), *error = logit + m->experts;
     moe_router_room room;
-    bool good = moe_router_room_make(&room, m->experts);
-    for (uint64_t t = 0; good && t < l->tokens; t++) {
+    const bool good = moe_router_room_make(&room, m->experts) && logit;
+    for (uint64_t t = begin; good && t < end; t++) {
         bool clear = false;
-        double *row = x->values + t * m->hidden;
+        double *row = work->x + t * m->hidden;
         for (int attempt = 0; !clear && attempt < 100; attempt++) {
             if (attempt) { /* another row */
                 const double first = row[0];
@@ -360,13 +376,24 @@ static bool route(case_run *run, const layer *l, case_tensor *x, const routing *
                                  l->parts[ROUTER_BIAS].values, logit, error);
             clear = moe_reference_route(&router, &room, logit, error, out->ids + t * m->k,
                                         out->weights + t * m->k, out->bound + t * m->k) ||
-                    case_timing_only(run);
+                    work->any;
         }
         if (!clear)
-            good = case_refuse(run, "no tokens whose experts are clear were found");
+            work->unclear = true;
     }
+    if (!good)
+        work->failed = true;
     moe_router_room_free(&room);
-    return good;
+    free(logit);
+}
+
+static bool route(case_run *run, const layer *l, case_tensor *x, const routing *out)
+{
+    router_work work = {.l = l, .x = x->values, .out = out, .any = case_timing_only(run)};
+    case_parallel(l->tokens, 4, route_part, &work);
+    if (work.failed)
+        return case_refuse(run, "the host has no memory for the router's reference");
+    return !work.unclear || case_refuse(run, "no tokens whose experts are clear were found");
 }
 
 static void give(const case_line *line, const layer *l, case_tensor *ids, case_tensor *weights)
@@ -442,6 +469,7 @@ static moe_experts_f64 experts_of(const layer *l, const expert_weights *gate,
     const bool split = is_split(l), interleaved = l->layout == LLMK_GATE_INTERLEAVED;
     return (moe_experts_f64){.hidden = l->m.hidden,
                              .width = width,
+                             .made = gate->made,
                              .gate = gate->each,
                              .up = split ? up->each : NULL,
                              .down = down->each,
@@ -468,11 +496,14 @@ static bool add_experts(case_run *run, const layer *l, const case_tensor *x, con
     uint64_t *tokens = case_alloc(run, (pairs + 1) * sizeof *tokens);
     double *weight = case_alloc(run, 2 * (pairs + 1) * sizeof *weight);
     double *weight_error = weight + pairs + 1;
+    /* Where one expert's weights stand for all, all rows go through it at once. */
+    const bool same = l->gate.made == 1 && !experts.gate_bias && !experts.down_bias;
     bool good = true;
-    for (uint64_t e = 0; good && e < l->held; e++) {
+    for (uint64_t e = 0; good && e < (same ? 1 : l->held); e++) {
         uint64_t rows = 0;
         for (uint64_t i = 0; i < pairs; i++)
-            if (s->picked[i / m->k] && held_of(l, r->ids[i]) == (int64_t)e) {
+            if (s->picked[i / m->k] &&
+                (same ? held_of(l, r->ids[i]) >= 0 : held_of(l, r->ids[i]) == (int64_t)e)) {
                 tokens[rows] = i / m->k;
                 weight[rows] = r->weights[i];
                 weight_error[rows++] = r->bound[i];
@@ -521,14 +552,14 @@ static bool add_shared(case_run *run, const layer *l, const case_tensor *x, cons
     return true;
 }
 
-/* Above 2^31 multiply-adds only some tokens are computed. */
+/* Above 2^31 multiply-adds, or 2^29 where a sample will do, only some tokens are computed. */
 static bool expect(case_run *run, const layer *l, const case_tensor *x, const routing *r,
                    case_tensor *y)
 {
     const moe_model *m = &l->m;
     const double work = 3.0 * (double)m->hidden * (double)(m->k * m->width + m->shared_width);
     const uint64_t least = 4096 / m->hidden + 2;
-    uint64_t picks = (uint64_t)(0x1p31 / work);
+    uint64_t picks = (uint64_t)((case_samples(run) ? 0x1p29 : 0x1p31) / work);
     picks = picks < least ? least : picks;
     bool *picked = case_alloc(run, l->tokens + 1);
     for (uint64_t t = 0; t < l->tokens; t++)
@@ -603,8 +634,8 @@ static bool prepare(case_run *run, const case_line *line, void *args_)
     if (!case_declared(run) || !fill_weights(run, l))
         return false;
     case_keep(run, l);
-    case_fill_values(run, x, CASE_UNIFORM, x_size(l), 1);
-    fill_parts(run, line, l);
+    case_fill_values(run, x, CASE_UNIFORM, x_size(run, l), 1);
+    fill_parts(run, l);
     routing r = {NULL, NULL, case_alloc(run, (t * k + 1) * sizeof *r.bound)};
     if (l->given) {
         give(line, l, ids, weights);

@@ -3,6 +3,7 @@
 
 #include "cases/case_internal.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -206,6 +207,55 @@ bool checkpoint_fill(const linear_weights *w, uint32_t seed)
     free(q);
     free(z);
     free(scale);
+    return good;
+}
+
+/* q, z and scale of row n, as checkpoint_pack takes them; low and high: room for a group each. */
+static void quantise_row(const linear_weights *w, uint64_t n, const double *v, double *low,
+                         double *high, uint8_t *q, uint8_t *z, double *scale)
+{
+    const uint64_t groups = groups_of(w);
+    const double most = (1 << w->bits) - 1, half = 1 << (w->bits - 1);
+    for (uint64_t g = 0; g < groups; g++)
+        low[g] = high[g] = 0;
+    for (uint64_t k = 0; k < w->k; k++) {
+        const uint64_t g = group_of(w, k);
+        low[g] = fmin(low[g], v[k]);
+        high[g] = fmax(high[g], v[k]);
+    }
+    for (uint64_t g = 0; g < groups; g++) {
+        const bool symmetric = w->zeros_as == LINEAR_SYMMETRIC;
+        const double range = symmetric ? 2 * fmax(-low[g], high[g]) : high[g] - low[g];
+        const double step = range > 0 ? range / most : 1;
+        scale[g * w->n + n] = step;
+        z[g * w->n + n] = (uint8_t)(symmetric ? half : rint(-low[g] / step));
+    }
+    for (uint64_t k = 0; k < w->k; k++) {
+        const uint64_t at = group_of(w, k) * w->n + n;
+        q[k * w->n + n] = (uint8_t)fmin(fmax(rint(v[k] / scale[at]) + z[at], 0), most);
+    }
+}
+
+bool checkpoint_fill_from(const linear_weights *w, const double *numbers, uint64_t period,
+                          uint32_t seed)
+{
+    const uint64_t groups = groups_of(w);
+    uint8_t *q = malloc(w->n * w->k + 1), *z = malloc(w->n * groups + 1);
+    double *scale = malloc((w->n * groups + 1) * sizeof *scale);
+    double *range = malloc((2 * groups + 1) * sizeof *range);
+    const bool good = q && z && scale && range;
+    if (good) {
+        fill_order(w, seed);
+        for (uint64_t n = 0; n < w->n; n++)
+            quantise_row(w, n, numbers + n * w->k % period, range, range + groups, q, z, scale);
+        if (w->zeros_bytes)
+            memset(w->zeros, 0, w->zeros_bytes);
+        checkpoint_pack(w, q, z, scale);
+    }
+    free(q);
+    free(z);
+    free(scale);
+    free(range);
     return good;
 }
 

@@ -15,7 +15,11 @@ void checkpoint_sizes(linear_weights *w);
 /* Seeded codes, scales, zeros and order. One group in eight has codes that all mean 0, and zeros of
  * 0 and of all ones occur. */
 bool checkpoint_fill(const linear_weights *w, uint32_t seed);
-/* The same from numbers of the caller's: q [k, n]; z and scale [groups, n]; g_idx as it is. */
+/* Quantised from numbers as round-to-nearest does, the range of each group: row n begins at
+ * numbers[n * k % period]. */
+bool checkpoint_fill_from(const linear_weights *w, const double *numbers, uint64_t period,
+                          uint32_t seed);
+/* The same from codes of the caller's: q [k, n]; z and scale [groups, n]; g_idx as it is. */
 void checkpoint_pack(const linear_weights *w, const uint8_t *q, const uint8_t *z,
                      const double *scale);
 /* The weights of a row of W. */

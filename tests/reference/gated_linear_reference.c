@@ -2,9 +2,11 @@
 #include "reference/gated_linear_reference.h"
 
 #include "cases/case.h"
+#include "cases/case_parallel.h"
 #include "reference/norm_reference.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 static const double U = 0x1p-24;
@@ -41,23 +43,37 @@ static void compute(const gated_linear_f64 *p, uint64_t i, uint64_t f, const lin
     p->bound[at] = error + case_rounding(p->y_type, fabs(p->y[at]) + error);
 }
 
-bool reference_gated_linear(const gated_linear_f64 *p)
+typedef struct pass {
+    const gated_linear_f64 *p;
+    uint64_t every;
+    atomic_bool failed;
+} pass;
+
+static void compute_part(void *pass_, uint64_t begin, uint64_t end)
 {
-    const uint64_t k = p->gate->k;
-    const double work = (double)p->m * (double)p->n * (double)k;
-    const uint64_t every = work <= 0x1p30 ? 1 : (uint64_t)(work / 0x1p30) + 1;
+    pass *work = pass_;
+    const gated_linear_f64 *p = work->p;
     linear_row g = {0}, u = {0};
-    const bool good = linear_row_make(&g, k) && linear_row_make(&u, k);
-    for (uint64_t f = 0; good && f < p->n; f++) {
+    const bool good = linear_row_make(&g, p->gate->k) && linear_row_make(&u, p->gate->k);
+    for (uint64_t f = begin; good && f < end; f++) {
         linear_weights_row(p->gate, f * p->step, g.value, g.magnitude);
         linear_weights_row(p->up, p->up_first + f * p->step, u.value, u.magnitude);
         for (uint64_t i = 0; i < p->m; i++) {
             p->bound[i * p->n + f] = (double)INFINITY;
-            if ((i + f) % every == 0 || i == 0 || i + 1 == p->m)
+            if ((i + f) % work->every == 0 || i == 0 || i + 1 == p->m)
                 compute(p, i, f, &g, &u);
         }
     }
+    if (!good)
+        work->failed = true;
     linear_row_free(&g);
     linear_row_free(&u);
-    return good;
+}
+
+bool reference_gated_linear(const gated_linear_f64 *p)
+{
+    const double work = (double)p->m * (double)p->n * (double)p->gate->k;
+    pass all = {.p = p, .every = work <= 0x1p30 ? 1 : (uint64_t)(work / 0x1p30) + 1};
+    case_parallel(p->n, 8, compute_part, &all);
+    return !all.failed;
 }

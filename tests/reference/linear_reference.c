@@ -2,10 +2,12 @@
 #include "reference/linear_reference.h"
 
 #include "cases/case_internal.h"
+#include "cases/case_parallel.h"
 #include "reference/checkpoint_reference.h"
 
 #include <assert.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -99,6 +101,9 @@ llmk_weights_desc linear_weights_describe(const linear_weights *w)
     return d;
 }
 
+/* Weights that a thread takes at a time. */
+#define PART 65536u
+
 static uint64_t mix(uint64_t v)
 {
     v = (v ^ v >> 30) * 0xbf58476d1ce4e5b9u;
@@ -178,58 +183,128 @@ static void fill_w8_row(const linear_weights *w, uint64_t row, const double *v, 
     }
 }
 
-/* A prime, so that rows differ. */
-#define TIMED_PERIOD 65521u
+/* ---- Weights as they occur ---- */
 
-bool linear_weights_fill_timed(const linear_weights *w, uint32_t seed)
+/* Numbers repeat after so many: a prime, so that rows differ. Of quantised weights so many rows are
+ * made, and repeated: a prime as well, so that no tile looks like its neighbour. */
+#define PERIOD 65521u
+#define ROWS   61u
+
+/* PERIOD + k normal numbers of deviation 0.02, of which row r begins at r * k % PERIOD. */
+static double *normal_numbers(uint64_t k, uint32_t seed)
 {
-    const llmk_dtype dtype = (llmk_dtype)w->format;
-    const uint64_t size = linear_row_bytes(w->format, 1), all = TIMED_PERIOD + w->k;
-    uint8_t *values = malloc(all * size);
-    for (uint64_t i = 0; values && i < all; i++) {
-        double sum = 0; /* twelve uniform numbers of variance 1/12 */
-        for (uint64_t j = 0; j < 12; j++)
-            sum += uniform(seed, i % TIMED_PERIOD * 12 + j) / 2;
-        case_encode(dtype, values, i, 0.02 * sum);
+    double *numbers = malloc((PERIOD + k) * sizeof *numbers);
+    for (uint64_t i = 0; numbers && i < PERIOD + k; i++)
+        numbers[i] = i < PERIOD ? 0.02 * case_normal(seed, i) : numbers[i - PERIOD];
+    return numbers;
+}
+
+static bool fill_floats(const linear_weights *w, const double *numbers)
+{
+    const llmk_dtype dtype = (llmk_dtype)w->format; /* they are numbered alike */
+    const uint64_t size = linear_row_bytes(w->format, 1);
+    uint8_t *stored = malloc((PERIOD + w->k) * size);
+    for (uint64_t i = 0; stored && i < PERIOD + w->k; i++)
+        case_encode(dtype, stored, i, numbers[i]);
+    for (uint64_t row = 0; stored && row < w->n; row++)
+        memcpy(w->data + row * w->row_bytes, stored + row * w->k % PERIOD * size, w->k * size);
+    free(stored);
+    return stored != NULL;
+}
+
+static void fill_row(const linear_weights *w, uint64_t row, const double *v)
+{
+    uint8_t *bytes = w->data + row * w->row_bytes;
+    const uint64_t size = block_of(w->format);
+    if (w->format == LLMK_FORMAT_W8)
+        fill_w8_row(w, row, v, bytes);
+    else
+        for (uint64_t b = 0; b < blocks_of(w); b++)
+            (size == 256 ? fill_k_block : fill_block)(
+                w->format, v + size * b, bytes + b * linear_row_bytes(w->format, size));
+}
+
+/* Copies what belongs to the first rows to all others, `bytes` a row. */
+static void repeat_rows(void *rows, uint64_t bytes, uint64_t n)
+{
+    for (uint64_t row = ROWS; bytes && row < n; row++)
+        memcpy((uint8_t *)rows + row * bytes, (uint8_t *)rows + row % ROWS * bytes, bytes);
+}
+
+static bool fill_codes(const linear_weights *w, const double *numbers, uint32_t seed)
+{
+    const bool tables = checkpoint_has_tables(w->format);
+    linear_weights first = *w;
+    if (w->n > ROWS && (!tables || w->format == LLMK_FORMAT_W4)) { /* rows lie apart */
+        first.n = ROWS;
+        linear_weights_set_sizes(&first);
     }
-    for (uint64_t row = 0; values && row < w->n; row++)
-        memcpy(w->data + row * w->row_bytes, values + row * w->k % TIMED_PERIOD * size,
-               w->k * size);
-    const bool good = values != NULL;
-    free(values);
+    if (tables && !checkpoint_fill_from(&first, numbers, PERIOD, seed))
+        return false;
+    for (uint64_t row = 0; !tables && row < first.n; row++)
+        fill_row(&first, row, numbers + row * w->k % PERIOD);
+    if (first.n < w->n) {
+        for (uint64_t row = ROWS; row < w->n; row++) /* without the padding */
+            memcpy(w->data + row * w->row_bytes, w->data + row % ROWS * w->row_bytes,
+                   w->row_bytes - w->row_padding);
+        repeat_rows(w->scales, first.scales_bytes / ROWS, w->n);
+        repeat_rows(w->zeros, first.zeros_bytes / ROWS, w->n);
+    }
+    return true;
+}
+
+bool linear_weights_fill_as_they_occur(const linear_weights *w, uint32_t seed)
+{
+    const bool is_float = w->format == LLMK_FORMAT_F32 || w->format == LLMK_FORMAT_F16 ||
+                          w->format == LLMK_FORMAT_BF16;
+    if (w->k == 0)
+        return true;
+    double *numbers = normal_numbers(w->k, seed);
+    const bool good =
+        numbers && (is_float ? fill_floats(w, numbers) : fill_codes(w, numbers, seed));
+    free(numbers);
     return good;
+}
+
+/* ---- Weights that show mistakes ---- */
+
+typedef struct filling {
+    const linear_weights *w;
+    uint32_t seed;
+    atomic_bool failed;
+} filling;
+
+static void fill_rows(void *filling_, uint64_t begin, uint64_t end)
+{
+    filling *f = filling_;
+    const linear_weights *w = f->w;
+    const bool is_float = w->format == LLMK_FORMAT_F32 || w->format == LLMK_FORMAT_F16 ||
+                          w->format == LLMK_FORMAT_BF16;
+    double *v = malloc((w->k + 1) * sizeof *v);
+    for (uint64_t row = begin; v && row < end; row++) {
+        for (uint64_t i = 0; i < w->k; i++)
+            v[i] = uniform(f->seed, row * w->k + i);
+        for (uint64_t i = 0; is_float && i < w->k; i++) /* numbered as their dtypes */
+            case_encode((llmk_dtype)w->format, w->data + row * w->row_bytes, i, v[i]);
+        if (!is_float)
+            fill_row(w, row, v);
+    }
+    if (!v)
+        f->failed = true;
+    free(v);
 }
 
 bool linear_weights_fill(const linear_weights *w, uint32_t seed)
 {
     if (checkpoint_has_tables(w->format))
         return checkpoint_fill(w, seed);
-    double *v = malloc((w->k + 1) * sizeof *v);
-    for (uint64_t row = 0; v && w->k && row < w->n; row++) {
-        uint8_t *bytes = w->data + row * w->row_bytes;
-        for (uint64_t i = 0; i < w->k; i++)
-            v[i] = uniform(seed, row * w->k + i);
-        switch (w->format) {
-        case LLMK_FORMAT_F32:
-        case LLMK_FORMAT_F16:
-        case LLMK_FORMAT_BF16:
-            for (uint64_t i = 0; i < w->k; i++) /* these formats are numbered as their dtypes */
-                case_encode((llmk_dtype)w->format, bytes, i, v[i]);
-            break;
-        case LLMK_FORMAT_W8:
-            fill_w8_row(w, row, v, bytes);
-            break;
-        default:
-            for (uint64_t b = 0; b < blocks_of(w); b++)
-                (block_of(w->format) == 256 ? fill_k_block : fill_block)(
-                    w->format, v + block_of(w->format) * b,
-                    bytes + b * linear_row_bytes(w->format, block_of(w->format)));
-        }
-    }
-    const bool good = v != NULL;
-    free(v);
-    return good;
+    filling f = {.w = w, .seed = seed};
+    if (w->k)
+        case_parallel(w->n, 1 + PART / w->k, fill_rows, &f);
+    return !f.failed;
 }
+
+/* ---- Reading weights ---- */
 
 static void read_block(llmk_format format, const uint8_t *block, double *value, double *magnitude)
 {
@@ -412,30 +487,51 @@ static bool is_edge(uint64_t i, uint64_t count)
     return i % 64 == 0 || i % 64 == 63 || i + 1 == count;
 }
 
+typedef struct product {
+    const linear_problem_f64 *p;
+    const double *codes;
+    bool all;
+    uint64_t picks; /* of a column, but for edges */
+    atomic_bool failed;
+} product;
+
+static void compute_columns(void *product_, uint64_t begin, uint64_t end)
+{
+    product *d = product_;
+    const linear_problem_f64 *p = d->p;
+    const linear_weights *w = p->w;
+    linear_row r;
+    const bool good = linear_row_make(&r, w->k);
+    for (uint64_t j = begin; good && j < end; j++) {
+        const bool edge = is_edge(j, w->n), picked = !p->sample || mix(j) % 8 == 0;
+        if (d->all || edge || picked)
+            linear_weights_row(w, j, r.value, r.magnitude);
+        for (uint64_t i = 0; i < p->m; i++) {
+            p->bound[i * w->n + j] = (double)INFINITY;
+            if (d->all || (edge && is_edge(i, p->m)))
+                compute(p, d->codes, i, j, r.value, r.magnitude);
+        }
+        for (uint64_t pick = 0; !d->all && picked && pick < d->picks; pick++)
+            compute(p, d->codes, mix(j * d->picks + pick) % p->m, j, r.value, r.magnitude);
+    }
+    if (!good)
+        d->failed = true;
+    linear_row_free(&r);
+}
+
 bool linear_reference(const linear_problem_f64 *p)
 {
     const linear_weights *w = p->w;
-    const bool all = (double)p->m * (double)w->n * (double)w->k <= 0x1p31;
-    const uint64_t picks = 2 + 4096 / (w->n + 1);
-    double *value = malloc((w->k + 1) * sizeof *value);
-    double *magnitude = malloc((w->k + 1) * sizeof *magnitude);
+    product d = {.p = p, .picks = 2 + 4096 / (w->n + 1)};
+    d.all = (double)p->m * (double)w->n * (double)w->k <= (p->sample ? 0x1p27 : 0x1p31);
     double *codes = p->w8a8 ? calloc(p->m * (w->k + 1) + 1, sizeof *codes) : NULL;
     if (codes)
         quantise_rows(p, codes);
-    const bool good = value && magnitude && (codes || !p->w8a8);
-    for (uint64_t j = 0; good && j < w->n; j++) {
-        linear_weights_row(w, j, value, magnitude);
-        for (uint64_t i = 0; i < p->m; i++) {
-            p->bound[i * w->n + j] = (double)INFINITY;
-            if (all || (is_edge(i, p->m) && is_edge(j, w->n)))
-                compute(p, codes, i, j, value, magnitude);
-        }
-        for (uint64_t pick = 0; !all && pick < picks; pick++)
-            compute(p, codes, mix(j * picks + pick) % p->m, j, value, magnitude);
-    }
+    d.codes = codes;
+    if (codes || !p->w8a8)
+        case_parallel(w->n, 1 + PART / (w->k + 1), compute_columns, &d);
+    const bool good = !d.failed && (codes || !p->w8a8);
     free(codes);
-    free(value);
-    free(magnitude);
     return good;
 }
 

@@ -52,9 +52,9 @@ llmk_weights_desc linear_weights_describe(const linear_weights *w);
 /* Seeded weights uniform in [-1, 1], quantised. Padding between rows is left as it is. False where
  * memory ran out. */
 bool linear_weights_fill(const linear_weights *w, uint32_t seed);
-/* The same for timing, of f32, f16 and bf16: normal, of deviation 0.02, as a model's and as those
- * of bench/peers; numbers repeat after a while. Power and so clocks depend on them. */
-bool linear_weights_fill_timed(const linear_weights *w, uint32_t seed);
+/* Weights as they occur: normal, of deviation 0.02, as those of bench/peers, and quantised from
+ * such. Numbers, or rows, repeat after a while. */
+bool linear_weights_fill_as_they_occur(const linear_weights *w, uint32_t seed);
 /* value[k]: the weights of a row. magnitude[k]: the sum of the magnitudes of their terms, which
  * exceeds |value| where a minimum is added. */
 void linear_weights_row(const linear_weights *w, uint64_t row, double *value, double *magnitude);
@@ -67,13 +67,15 @@ typedef struct linear_problem_f64 {
     const double *bias;     /* [n] or NULL */
     const double *residual; /* [m, n] or NULL */
     bool w8a8;              /* x is quantised, row by row */
+    bool sample;            /* not more than is worth it for one of many candidates */
     llmk_dtype y_type;
     double *y, *bound; /* out: [m, n] */
 } linear_problem_f64;
 
 /* The result and the bound of docs/numerics-linear.md on its error, storage included. Above 2^31
  * multiply-adds only a sample of outputs is computed - the edges of 64 x 64 tiles, and several
- * others of every column; the rest gets an infinite bound. With w8a8 the result is that of the
+ * others of every column; the rest gets an infinite bound. With `sample` that begins above 2^27,
+ * and it is every eighth column, by chance, that has others. With w8a8 the result is that of the
  * codes, and the bound that of the roundings at the end; that it is as near to the product of x
  * itself as the documents say is asserted. False where memory ran out. */
 bool linear_reference(const linear_problem_f64 *p);

@@ -8,6 +8,7 @@
  * matrix, up's row up_first + f * step of its own: the gate's where up is NULL. */
 typedef struct moe_experts_f64 {
     uint64_t hidden, width; /* H, F */
+    uint64_t made;          /* of how many experts there are weights: those of e % made */
     const linear_weights *gate, *up, *down;
     uint64_t step, up_first;
     const double *gate_bias,

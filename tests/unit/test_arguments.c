@@ -626,7 +626,7 @@ static void sweep(const arg_table *table, bool thorough)
         char error[512];
         s.line = table->lines[i];
         if (!case_parse_fields(s.op, s.line, &line, error, sizeof error) ||
-            !(s.run = case_run_new(s.ctx, s.queue, &line, 1, false, error, sizeof error)))
+            !(s.run = case_run_new(s.ctx, s.queue, &line, 1, CASE_TO_CHECK, error, sizeof error)))
             fail_msg("%s '%s': %s", table->op, s.line, error);
         args_copy args = copy_args(&s);
         attempt(&s, &args, BIT(LLMK_OK), NULL, "unchanged");

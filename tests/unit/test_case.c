@@ -220,13 +220,13 @@ static int close_device(void **state)
     return 0;
 }
 
-static case_run *new_run(const char *fields, size_t sets, bool timing_only)
+static case_run *new_run(const char *fields, size_t sets, case_purpose purpose)
 {
     case_line line;
     char error[256] = "";
     if (!case_parse_fields(&fake, fields, &line, error, sizeof error))
         fail_msg("%s: %s", fields, error);
-    case_run *run = case_run_new(ctx, queue, &line, sets, timing_only, error, sizeof error);
+    case_run *run = case_run_new(ctx, queue, &line, sets, purpose, error, sizeof error);
     if (!run)
         fail_msg("%s: %s", fields, error);
     return run;
@@ -234,7 +234,7 @@ static case_run *new_run(const char *fields, size_t sets, bool timing_only)
 
 static case_result check(const char *fields, misdeed what)
 {
-    case_run *run = new_run(fields, 1, false);
+    case_run *run = new_run(fields, 1, CASE_TO_CHECK);
     deed = what;
     const case_result result = case_run_check(run);
     deed = NONE;
@@ -309,7 +309,7 @@ static void test_unwritten_elements_are_found(void **state)
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
         expect_found(lines[i], UNWRITTEN, "y[1, 3] is");
     /* where NaN is expected, NaN would be no poison */
-    case_run *run = new_run("special exact", 1, false);
+    case_run *run = new_run("special exact", 1, CASE_TO_CHECK);
     const case_item *y = run->items->next;
     assert_true(case_decode(LLMK_F32, y->image + y->begin, 0) == 0);
     assert_true(isnan(case_decode(LLMK_F32, y->image + y->begin, 5)));
@@ -356,18 +356,18 @@ static void test_refusals(void **state)
     case_line line;
     char error[256];
     assert_true(case_parse_fields(&fake, "cols=13", &line, error, sizeof error));
-    assert_null(case_run_new(ctx, queue, &line, 1, false, error, sizeof error));
+    assert_null(case_run_new(ctx, queue, &line, 1, CASE_TO_CHECK, error, sizeof error));
     assert_string_equal(error, "thirteen columns");
     assert_false(case_is_skip(error));
     assert_true(case_parse_fields(&fake, "cols=14", &line, error, sizeof error));
-    assert_null(case_run_new(ctx, queue, &line, 1, false, error, sizeof error));
+    assert_null(case_run_new(ctx, queue, &line, 1, CASE_TO_CHECK, error, sizeof error));
     assert_true(case_is_skip(error));
 }
 
 static void test_sets_rotate(void **state)
 {
     (void)state;
-    case_run *run = new_run("", 3, true);
+    case_run *run = new_run("", 3, CASE_TO_TIME);
     cl_mem seen[3];
     for (size_t set = 0; set < 3; set++) {
         assert_int_equal(LLMK_OK, case_run_enqueue(run, set, NULL));
@@ -391,7 +391,7 @@ static void test_sets_rotate(void **state)
 static void test_sabotage(void **state)
 {
     (void)state;
-    case_run *run = new_run("", 1, false);
+    case_run *run = new_run("", 1, CASE_TO_CHECK);
     case_run_sabotage(run, CASE_WRONG);
     assert_non_null(strstr(case_run_check(run).message, "y[0, 0] is"));
     case_run_sabotage(run, CASE_SLOW);
@@ -485,7 +485,7 @@ static void test_numbers(void **state)
 static void test_fills(void **state)
 {
     (void)state;
-    case_run *run = new_run("rows=300 cols=500", 1, true);
+    case_run *run = new_run("rows=300 cols=500", 1, CASE_TO_TIME);
     case_tensor *x = &run->items->t;
     double sum = 0, squares = 0, largest = 0;
     case_fill_values(run, x, CASE_NORMAL, 2, 7);
@@ -496,12 +496,16 @@ static void test_fills(void **state)
     }
     assert_true(fabs(sum / (double)x->count) < 0.05);
     assert_true(fabs(squares / (double)x->count - 4) < 0.1);
+    case_run_free(run);
+    run = new_run("rows=300 cols=500", 1, CASE_TO_CHECK);
+    x = &run->items->t;
     case_fill_values(run, x, CASE_UNIFORM, 3, 7);
+    assert_true(x->values[0] != x->values[65521]);
     for (uint64_t i = 0; i < x->count; i++)
         largest = fmax(largest, fabs(x->values[i]));
     assert_true(largest > 2.99 && largest <= 3);
     case_run_free(run);
-    run = new_run("rows=300 cols=500 x=u4", 1, false);
+    run = new_run("rows=300 cols=500 x=u4", 1, CASE_TO_CHECK);
     x = &run->items->t;
     unsigned codes = 0;
     case_fill_values(run, x, CASE_CODES, 1, 7);

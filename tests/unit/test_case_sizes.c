@@ -70,12 +70,12 @@ static const double huge[] = {9007199254740992, 4503599627370495, 99999999999999
 
 /* The case can be made, or is refused with a sentence, and both ways of asking agree, unless it is
  * the operator that refuses it, in its own words. Returns whether it was refused. */
-static bool try_line(const case_line *line, bool timing_only, bool make)
+static bool try_line(const case_line *line, case_purpose purpose, bool make)
 {
     char possible[512] = "", made[512] = "", own_words[80];
-    const bool expected = case_possible(ctx, line, timing_only, possible, sizeof possible);
+    const bool expected = case_possible(ctx, line, purpose, possible, sizeof possible);
     assert_true(strlen(possible) > 10);
-    case_run *run = make ? case_run_new(ctx, queue, line, 1, timing_only, made, sizeof made) : NULL;
+    case_run *run = make ? case_run_new(ctx, queue, line, 1, purpose, made, sizeof made) : NULL;
     snprintf(own_words, sizeof own_words, "%s: ", line->op->name);
     const bool operator_refuses =
         expected && make && !run && strncmp(made, own_words, strlen(own_words)) == 0;
@@ -107,8 +107,8 @@ static size_t try_fields(const case_op *op, double value)
                 continue;
             assert_true(case_parse_fields(op, "", &line, error, sizeof error));
             line.value[i] = line.value[j] = value;
-            refused += try_line(&line, true, true);
-            refused += try_line(&line, false, true);
+            refused += try_line(&line, CASE_TO_TIME, true);
+            refused += try_line(&line, CASE_TO_CHECK, true);
         }
     return refused;
 }
@@ -125,7 +125,7 @@ static size_t try_entries(const case_op *op, double value)
                 continue;
             assert_true(case_parse_fields(op, op->entries[e].text, &line, error, sizeof error));
             line.value[i] = value;
-            refused += try_line(&line, false, false);
+            refused += try_line(&line, CASE_TO_CHECK, false);
         }
     return refused;
 }
@@ -152,7 +152,7 @@ static void test_huge_cases_are_refused(void **state)
         case_line line;
         char error[512] = "";
         assert_true(case_parse(refusals[i].line, &line, error, sizeof error));
-        assert_null(case_run_new(ctx, queue, &line, 1, true, error, sizeof error));
+        assert_null(case_run_new(ctx, queue, &line, 1, CASE_TO_TIME, error, sizeof error));
         if (!strstr(error, refusals[i].why))
             fail_msg("%s: expected \"%s\", got \"%s\"", refusals[i].line, refusals[i].why, error);
     }
@@ -175,7 +175,8 @@ static void test_offered_dtypes(void **state)
                     continue;
                 assert_true(case_parse_fields(*op, "", &line, error, sizeof error));
                 line.value[i] = (double)v;
-                case_run *run = case_run_new(ctx, queue, &line, 1, false, error, sizeof error);
+                case_run *run =
+                    case_run_new(ctx, queue, &line, 1, CASE_TO_CHECK, error, sizeof error);
                 if (!run || case_run_enqueue(run, 0, NULL) != LLMK_OK)
                     fail_msg("%s %s=%s: %s", (*op)->name, field->name, field->names[v],
                              run ? llmk_error_message() : error);
@@ -198,9 +199,9 @@ static void test_no_room_on_the_host(void **state)
     case_line line;
     char error[512];
     assert_true(case_parse("add", &line, error, sizeof error));
-    assert_true(case_possible(ctx, &line, false, error, sizeof error));
+    assert_true(case_possible(ctx, &line, CASE_TO_CHECK, error, sizeof error));
     case_host_memory = 100;
-    assert_null(case_run_new(ctx, queue, &line, 1, false, error, sizeof error));
+    assert_null(case_run_new(ctx, queue, &line, 1, CASE_TO_CHECK, error, sizeof error));
     case_host_memory = 0;
     assert_true(case_is_skip(error));
     assert_non_null(strstr(error, "of the host's memory"));
@@ -221,7 +222,7 @@ static void test_failing_allocations(void **state)
         for (int nth = 1; !run && nth < 1000; nth++) {
             error[0] = '\0';
             failing_allocation = nth;
-            run = case_run_new(ctx, queue, &line, 2, false, error, sizeof error);
+            run = case_run_new(ctx, queue, &line, 2, CASE_TO_CHECK, error, sizeof error);
             failing_allocation = 0;
             if (!run) {
                 assert_true(strlen(error) > 10);

@@ -14,6 +14,7 @@
 #include "cases/case.h"
 #include "core/image.h"
 #include "ops/operator.h"
+#include "tools/common/bench_probe.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -244,7 +245,7 @@ static bool ask(llmk_context *ctx, cl_command_queue queue, const case_op *op, co
     case_line line;
     char error[512];
     assert_true(case_parse_fields(op, text, &line, error, sizeof error));
-    case_run *run = case_run_new(ctx, queue, &line, 1, true, error, sizeof error);
+    case_run *run = case_run_new(ctx, queue, &line, 1, CASE_TO_TIME, error, sizeof error);
     if (!run)
         return false; /* too large for this device, say */
     const llmk_operator *all = llmk_operator_get(op->op);
@@ -353,7 +354,7 @@ static void test_device(void **state)
         fail_msg("not in cl/manifest.txt: %s", llmk_manifest_gap());
 }
 
-/* The kernels of src/core/probe.c. What they find is of no interest. */
+/* The kernels of src/core/probe.c and of llmk-bench's roof. What they find is of no interest. */
 static void test_probes(void **state)
 {
     (void)state;
@@ -369,6 +370,8 @@ static void test_probes(void **state)
     (void)llmk_probe_subgroup_size(ctx);
     (void)llmk_probe_fp16(ctx);
     (void)llmk_probe_inline_ptx(ctx);
+    ctx->caps.compute_capability = 90;
+    assert_int_equal(bench_probe_wgmma(ctx, NULL, NULL, 1), LLMK_OK);
     ctx->is_trial = false;
     llmk_context_free(ctx);
     if (llmk_manifest_gap())

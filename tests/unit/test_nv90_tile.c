@@ -86,15 +86,15 @@ static void test_units(void **state)
     for (uint32_t unit = 16; unit <= 32; unit += 16) {
         uint32_t row = 0;
         for (uint32_t b = 0; b < unit / 16; b++)
-            for (uint32_t w = 0; w < 4; w++)
+            for (uint32_t w = 0; w < 8; w++)
                 for (uint32_t h = 0; h < 2; h++)
                     for (uint32_t g = 0; g < 8; g++)
                         assert_int_equal(nv90_unit_row(row++, unit),
                                          unit / 8 * g + h + unit * w + 2 * b);
-        for (uint32_t lane = 0; lane < 128; lane++) {
+        for (uint32_t lane = 0; lane < 256; lane++) { /* of both warpgroups */
             const uint32_t first = lane / 32 * 16 + lane % 32 / 4, each = unit / 8;
             for (uint32_t i = 0; i < each; i++)
-                assert_int_equal(nv90_unit_row(first + i / 2 * 64 + i % 2 * 8, unit),
+                assert_int_equal(nv90_unit_row(first + i / 2 * 128 + i % 2 * 8, unit),
                                  lane / 32 * unit + lane % 32 / 4 * each + i);
         }
     }

@@ -15,18 +15,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define N      264
-#define K      512
-#define GROUP  64
-#define GROUPS (K / GROUP)
-#define M      40
+#define N 264
+#define K 512
+#define M 40
+
+typedef struct variant {
+    const char *name;
+    uint32_t group;
+} variant;
 
 static const uint16_t scales[] = {0,      1,      0x7bff, 0x8000, 0xbc00, 0x0400,
                                   0xfbff, 0x3c00, 0,      0,      0x8001};
 
-static linear_weights make_weights(void)
+static linear_weights make_weights(uint32_t group)
 {
-    linear_weights w = {.format = LLMK_FORMAT_W4, .n = N, .k = K, .group = GROUP};
+    linear_weights w = {.format = LLMK_FORMAT_W4, .n = N, .k = K, .group = group};
     w.scale_type = LLMK_F16;
     linear_weights_set_sizes(&w);
     w.data = calloc(1, w.data_bytes);
@@ -34,37 +37,38 @@ static linear_weights make_weights(void)
     w.zeros = calloc(1, w.zeros_bytes + 1);
     assert_true(w.data && w.scales && w.zeros && linear_weights_fill(&w, 3));
     rng random = {5};
-    for (size_t i = 0; i < (size_t)N * GROUPS; i++)
+    for (size_t i = 0; i < (size_t)N * (K / group); i++)
         ((uint16_t *)w.scales)[i] = scales[rng_next(&random) % (sizeof scales / sizeof *scales)];
     return w;
 }
 
 /* Elements of f16; group g of row r is 0 where the bits of r and g say so. */
-static void fill_x(uint16_t *halves, double *x)
+static void fill_x(uint16_t *halves, double *x, uint32_t group)
 {
     rng random = {7};
     for (size_t i = 0; i < (size_t)M * K; i++) {
-        const size_t row = i / K, group = i % K / GROUP;
+        const size_t row = i / K, g = i % K / group;
         const float v = (float)((int)(rng_next(&random) % 4097) - 2048) / 2048.0f;
-        halves[i] = row >> group % 4 & 1 ? 0 : llmk_f32_to_f16(v);
+        halves[i] = row >> g % 4 & 1 ? 0 : llmk_f32_to_f16(v);
         x[i] = (double)llmk_f16_to_f32(halves[i]);
     }
 }
 
 static void test_scales(void **state)
 {
+    const variant *v = *state;
     llmk_context_options options = LLMK_INIT(llmk_context_options);
-    options.variant = *state;
+    options.variant = v->name;
     llmk_context *ctx = NULL;
     assert_int_equal(llmk_context_create(&options, &ctx), LLMK_OK);
-    if (strstr(*state, ":emulated") ? ctx->caps.vendor == LLMK_VENDOR_NVIDIA
-                                    : ctx->caps.vendor != LLMK_VENDOR_NVIDIA) {
+    if (strstr(v->name, ":emulated") ? ctx->caps.vendor == LLMK_VENDOR_NVIDIA
+                                     : ctx->caps.vendor != LLMK_VENDOR_NVIDIA) {
         llmk_context_free(ctx);
         skip();
     }
     cl_command_queue queue = case_queue_new(ctx);
     cl_context cl = llmk_context_cl_context(ctx);
-    linear_weights source = make_weights();
+    linear_weights source = make_weights(v->group);
     const llmk_weights_desc desc = linear_weights_describe(&source);
     llmk_weights *w = NULL;
     if (llmk_weights_create_as(ctx, &desc, LLMK_CLASS_NV, 0, &w) != LLMK_OK)
@@ -75,7 +79,7 @@ static void test_scales(void **state)
     double *bound = calloc((size_t)M * N, sizeof *bound);
     float *y = calloc((size_t)M * N, sizeof *y);
     assert_true(halves && x && exact && bound && y);
-    fill_x(halves, x);
+    fill_x(halves, x, v->group);
     cl_mem xb = clCreateBuffer(cl, CL_MEM_COPY_HOST_PTR, (size_t)M * K * 2, halves, NULL);
     cl_mem yb = clCreateBuffer(cl, CL_MEM_READ_WRITE, (size_t)M * N * 4, NULL, NULL);
     const uint64_t rows[] = {20, M}; /* a tile for either */
@@ -114,9 +118,18 @@ static void test_scales(void **state)
 
 int main(void)
 {
+    static variant emulated = {"linear:emulated-nv-packed", 64},
+                   emulated_64 = {"linear:emulated-nv-packed@64x256", 128},
+                   emulated_128 = {"linear:emulated-nv-packed@128x128", 128},
+                   nv = {"linear:nv-packed", 64}, nv_64 = {"linear:nv-packed@64x256", 128},
+                   nv_128 = {"linear:nv-packed@128x128", 128};
     const struct CMUnitTest tests[] = {
-        {"emulated", test_scales, NULL, NULL, "linear:emulated-nv-packed"},
-        {"nv-packed", test_scales, NULL, NULL, "linear:nv-packed"},
+        {"emulated", test_scales, NULL, NULL, &emulated},
+        {"emulated, 64 rows", test_scales, NULL, NULL, &emulated_64},
+        {"emulated, 128 rows", test_scales, NULL, NULL, &emulated_128},
+        {"nv-packed", test_scales, NULL, NULL, &nv},
+        {"nv-packed, 64 rows", test_scales, NULL, NULL, &nv_64},
+        {"nv-packed, 128 rows", test_scales, NULL, NULL, &nv_128},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,7 +33,7 @@ static void run(llmk_context *ctx, cl_command_queue queue, const setting *s, uin
     snprintf(text, sizeof text, "%s m=%llu", s->line, (unsigned long long)m);
     case_run *r = NULL;
     if (!case_parse(text, &line, error, sizeof error) ||
-        !(r = case_run_new(ctx, queue, &line, 1, true, error, sizeof error)))
+        !(r = case_run_new(ctx, queue, &line, 1, CASE_TO_TIME, error, sizeof error)))
         fail_msg("%s: %s", text, error);
     *width = case_u64(&line, "n");
     *y = malloc(m * *width * sizeof **y);
@@ -131,7 +131,7 @@ static void test_wide_tile(void **state)
         assert_int_equal(b.wide, i == 0);
         assert_int_equal(b.narrow, i == 1);
         assert_true(case_parse(WIDE_LINE " m=70", &line, error, sizeof error));
-        case_run *r = case_run_new(ctx, queue, &line, 1, false, error, sizeof error);
+        case_run *r = case_run_new(ctx, queue, &line, 1, CASE_TO_CHECK, error, sizeof error);
         assert_non_null(r);
         const case_result result = case_run_check(r);
         if (!result.ok)

@@ -61,9 +61,10 @@ static int by_value(const void *a_, const void *b_)
 
 enum { BATCHES = 13 };
 
-static tune_answer time_one(void *user, const char *candidate, double seconds, tune_timing *timing,
-                            char why[TUNE_WHY])
+static tune_answer time_one(void *user, const char *candidate, double seconds, double hopeless_us,
+                            tune_timing *timing, char why[TUNE_WHY])
 {
+    (void)hopeless_us;
     pretence *p = user;
     double us[BATCHES];
     assert_true(seconds > 0);

@@ -52,7 +52,7 @@ static void find_choice(llmk_context *ctx, const char *text, char *choice, size_
     case_line line;
     cl_command_queue queue = case_queue_new(ctx);
     assert_true(case_parse(text, &line, error, sizeof error));
-    case_run *run = case_run_new(ctx, queue, &line, 1, true, error, sizeof error);
+    case_run *run = case_run_new(ctx, queue, &line, 1, CASE_TO_TIME, error, sizeof error);
     assert_non_null(run);
     assert_int_equal(
         llmk_explain(ctx, line.op->op, case_run_args(run, 0), infos, LLMK_COUNT(infos), &count),
@@ -401,7 +401,7 @@ static void test_built_in_alone(void **state)
         case_line line;
         tune_problem problem;
         assert_true(case_parse(texts[i][0], &line, error, sizeof error));
-        case_run *run = case_run_new(ctx, queue, &line, 1, true, error, sizeof error);
+        case_run *run = case_run_new(ctx, queue, &line, 1, CASE_TO_TIME, error, sizeof error);
         assert_non_null(run);
         assert_true(tune_problem_of(run, &problem, error, sizeof error));
         assert_string_equal(problem.fallback, texts[i][1]);
@@ -506,7 +506,7 @@ static void test_configurations(void **state)
         case_line line;
         if (!case_parse(lines[i], &line, error, sizeof error))
             fail_msg("%s: %s", lines[i], error);
-        case_run *run = case_run_new(ctx, queue, &line, 1, false, error, sizeof error);
+        case_run *run = case_run_new(ctx, queue, &line, 1, CASE_TO_CHECK, error, sizeof error);
         if (!run)
             fail_msg("%s: %s", lines[i], error);
         const llmk_operator *op = llmk_operator_get(line.op->op);

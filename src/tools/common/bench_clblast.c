@@ -80,7 +80,7 @@ size_t bench_clblast_time(bench_session *s, const case_line *line, bench_row *ro
     product p;
     char error[512];
     if (!is_dense(line, &p) || (p.half && !has_half(s)) ||
-        !case_possible(s->ctx, line, true, error, sizeof error))
+        !case_possible(s->ctx, line, CASE_TO_TIME, error, sizeof error))
         return 0;
     const uint64_t size = p.half ? 2 : 4;
     *row = (bench_row){.variant = "CLBlast", .matrix = p.half};

@@ -117,6 +117,36 @@ bool bench_measure_pair(const bench_work *first, const bench_work *second, doubl
     return begin(&b, second, seconds, &ignored) && alternate(&a, &b, seconds, pair);
 }
 
+bool bench_sustain(const bench_work *work, double seconds, double call_us, double *us, size_t count)
+{
+    size_t set = 0;
+    const double end = now() + seconds;
+    for (size_t i = 0; i < count; i++) {
+        /* Until the window's end by the time of a call so far, in batches that a queue can hold. */
+        const double window_end = end - seconds * (double)(count - 1 - i) / (double)count;
+        double took = 0;
+        uint64_t calls = 0;
+        do {
+            const double left = fmax((window_end - now()) * 1e6 / call_us, 1);
+            const uint64_t batch = (uint64_t)fmin(ceil(left), MOST_CALLS);
+            const double one = time_batch(work, batch, &set);
+            if (one < 0)
+                return false;
+            took += one;
+            calls += batch;
+            call_us = took * 1e6 / (double)calls;
+        } while (now() < window_end);
+        us[i] = call_us;
+    }
+    return true;
+}
+
+double bench_once_us(const bench_work *work)
+{
+    size_t set = 0;
+    return clFinish(work->queue) == CL_SUCCESS ? 1e6 * time_batch(work, 1, &set) : -1;
+}
+
 bool bench_measure(const bench_work *work, double seconds, bench_timing *timing)
 {
     bench_pair pair;

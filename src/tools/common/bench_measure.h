@@ -34,6 +34,13 @@ typedef struct bench_timing {
  * unless a call is so slow that this would take ten times `seconds`. False where a call failed. */
 bool bench_measure(const bench_work *work, double seconds, bench_timing *timing);
 
+/* Calls on and on for `seconds`: us[i] is the time of one in the i-th of `count` windows of as long
+ * each. call_us: of one call, as known. False where a call failed. */
+bool bench_sustain(const bench_work *work, double seconds, double call_us, double *us,
+                   size_t count);
+/* Microseconds of one call by itself, as the host sees it; negative where it failed. */
+double bench_once_us(const bench_work *work);
+
 /* Two works whose batches alternate, so that what happens to the host or the device happens to both
  * of them. */
 typedef struct bench_pair {

@@ -1,6 +1,9 @@
 /* bench_probe.c - measuring the roof. */
 #include "tools/common/bench_probe.h"
 
+#include "core/image.h"
+#include "ops/operator.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -63,6 +66,7 @@ static const char mma_source[] =
 #define MMA_FLOPS (8.0 * 16 * 8 * 16 * 2 / 32) /* an item, a round */
 
 struct bench_probe {
+    llmk_context *ctx;
     cl_context cl;
     cl_device_id device;
     cl_command_queue queue;
@@ -112,6 +116,7 @@ bench_probe *bench_probe_new(llmk_context *ctx, cl_command_queue queue, char *er
         snprintf(error, error_size, "out of memory");
         return NULL;
     }
+    p->ctx = ctx;
     p->cl = llmk_context_cl_context(ctx);
     p->device = llmk_context_cl_device(ctx);
     p->queue = queue;
@@ -214,6 +219,13 @@ static bool enqueue_multiply_add(void *user, size_t set)
     return launch(m->probe, m->kernel, m->groups);
 }
 
+/* TFLOP/s of a work whose calls have so many operations; 0 where it fails. */
+static double rate(const bench_work *work, double flops, double seconds)
+{
+    bench_timing timing;
+    return bench_measure(work, seconds, &timing) ? flops / timing.us.median * 1e-6 : 0;
+}
+
 /* TFLOP/s of a kernel `multiply_add(out, rounds)`; 0 where it does not build. */
 static double measure_flops(bench_probe *p, const char *source, double flops, double seconds)
 {
@@ -222,18 +234,59 @@ static double measure_flops(bench_probe *p, const char *source, double flops, do
     const cl_uint rounds = 2048;
     multiply_add m = {p, kernel, 16ull * (p->info.compute_units ? p->info.compute_units : 1)};
     const bench_work work = {p->queue, enqueue_multiply_add, &m, 1};
-    bench_timing timing;
     double tflops = 0;
     if (kernel) {
         clSetKernelArg(kernel, 0, sizeof p->to, &p->to);
         clSetKernelArg(kernel, 1, sizeof rounds, &rounds);
-        if (bench_measure(&work, seconds, &timing))
-            tflops = flops * rounds * (double)(m.groups * GROUP) / timing.us.median * 1e-6;
+        tflops = rate(&work, flops * rounds * (double)(m.groups * GROUP), seconds);
         clReleaseKernel(kernel);
     }
     if (program)
         clReleaseProgram(program);
     return tflops;
+}
+
+/* ---- wgmma, which no driver assembles from source ---- */
+
+#define WGMMA_FILE   "common/probe_wgmma.cl"
+#define WGMMA_FLOPS  (64.0 * 256 * 64 * 2 / 128) /* an item, a round */
+#define WGMMA_ROUNDS 2048u
+
+llmk_status bench_probe_wgmma(llmk_context *ctx, cl_command_queue queue, cl_mem out, size_t groups)
+{
+    llmk_launch launch = {
+        .ctx = ctx, .queue = queue, .op = "probe", .variant = "wgmma", .in_order = true};
+    if (!llmk_image_comes_first(ctx, WGMMA_FILE, ""))
+        return LLMK_UNSUPPORTED;
+    llmk_kernel k = llmk_kernel_open(&launch, WGMMA_FILE, "", "probe_wgmma");
+    llmk_arg_buffer(&k, out);
+    llmk_arg_u32(&k, WGMMA_ROUNDS);
+    return llmk_kernel_enqueue(&k, (const size_t[3]){groups, 1, 1}, (const size_t[3]){GROUP, 1, 1});
+}
+
+static bool enqueue_wgmma(void *user, size_t set)
+{
+    const multiply_add *m = user;
+    (void)set;
+    return bench_probe_wgmma(m->probe->ctx, m->probe->queue, m->probe->to, (size_t)m->groups) ==
+           LLMK_OK;
+}
+
+/* What the matrix units do at most, of what can be asked of them here. */
+static void measure_matrix(bench_probe *p, double seconds, bench_roof *roof)
+{
+    if (p->info.vendor != LLMK_VENDOR_NVIDIA || p->info.compute_capability < 80)
+        return;
+    multiply_add m = {p, NULL, p->info.compute_units};
+    const bench_work work = {p->queue, enqueue_wgmma, &m, 1};
+    const double flops = WGMMA_FLOPS * WGMMA_ROUNDS * (double)(m.groups * GROUP);
+    if (p->info.compute_capability == 90)
+        roof->matrix_tflops = rate(&work, flops, seconds);
+    roof->matrix = "wgmma";
+    if (roof->matrix_tflops > 0)
+        return;
+    roof->matrix_tflops = measure_flops(p, mma_source, MMA_FLOPS, seconds);
+    roof->matrix = roof->matrix_tflops > 0 ? "mma.sync" : NULL;
 }
 
 bool bench_probe_roof(bench_probe *p, double seconds, bench_roof *roof)
@@ -249,9 +302,6 @@ bool bench_probe_roof(bench_probe *p, double seconds, bench_roof *roof)
         return false;
     roof->copy_gbs = (double)roof->copy_bytes / copy_us * 1e-3;
     roof->fma_tflops = measure_flops(p, copy_source, MULTIPLY_ADD_FLOPS, seconds);
-    if (p->info.vendor == LLMK_VENDOR_NVIDIA && p->info.compute_capability >= 80)
-        roof->matrix_tflops = measure_flops(p, mma_source, MMA_FLOPS, seconds);
-    if (roof->matrix_tflops > 0)
-        roof->matrix = "mma.sync";
+    measure_matrix(p, seconds, roof);
     return true;
 }

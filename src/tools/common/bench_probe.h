@@ -18,7 +18,7 @@ typedef struct bench_roof {
     double copy_gbs;      /* of the large copy, read plus written */
     double fma_tflops;    /* f32 multiply-add */
     double matrix_tflops; /* f16 matrix unit with f32 accumulation */
-    const char *matrix;   /* how it was reached: "mma.sync"; NULL where not known */
+    const char *matrix;   /* how it was reached: "wgmma", "mma.sync"; NULL where not known */
 } bench_roof;
 
 /* Builds kernels and allocates the buffers to copy. NULL with a sentence on failure. */
@@ -29,6 +29,8 @@ void bench_probe_free(bench_probe *probe);
 bench_work bench_probe_empty(bench_probe *probe);
 /* Measures, `seconds` each. */
 bool bench_probe_roof(bench_probe *probe, double seconds, bench_roof *roof);
+/* Enqueues the probe of wgmma once, on so many work-groups; not LLMK_OK where there is none. */
+llmk_status bench_probe_wgmma(llmk_context *ctx, cl_command_queue queue, cl_mem out, size_t groups);
 /* A copy that moves `bytes` in all, half read and half written, rotated as everything else. Sizes
  * beyond the large copy are not possible: the result is then 0. */
 double bench_probe_copy_us(bench_probe *probe, uint64_t bytes, double seconds);

@@ -56,6 +56,15 @@ void bench_print_row(FILE *out, const bench_row *row, const bench_roof *roof, in
             bench_row_tflops(row), percent(row->copy_us, us->median),
             percent(bench_row_roof_us(row, roof), us->median), launch,
             bench_row_beyond_us(row, roof));
+    if (!row->windows)
+        return;
+    double sorted[BENCH_WINDOWS];
+    memcpy(sorted, row->sustained_us, sizeof sorted);
+    const bench_stats s = bench_stats_of(sorted, row->windows);
+    fprintf(out,
+            "%-*s sustained: first %.2f, median %.2f, last %.2f us in %zu windows, %.2f to %.2f\n",
+            width, "", row->sustained_us[0], s.median, row->sustained_us[row->windows - 1],
+            row->windows, s.least, sorted[row->windows - 1]);
 }
 
 /* ---- JSON ---- */
@@ -113,6 +122,11 @@ static json_t *row_object(const bench_row *row, const bench_roof *roof)
         put_real(o, "beyond_launch_us_p5", row->beyond.p5);
         put_real(o, "beyond_launch_us_p95", row->beyond.p95);
     }
+    json_t *windows = row->windows ? json_array() : NULL;
+    for (size_t i = 0; i < row->windows; i++)
+        json_array_append_new(windows, json_real(row->sustained_us[i]));
+    if (windows)
+        json_object_set_new(o, "sustained_us", windows);
     put_real(o, "copy_us", row->copy_us);
     put_real(o, "percent_copy", percent(row->copy_us, us->median));
     put_real(o, "percent_roofline", percent(bench_row_roof_us(row, roof), us->median));

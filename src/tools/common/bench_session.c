@@ -1,6 +1,7 @@
 /* bench_session.c - timing and checking cases on one device. */
 #include "tools/common/bench_session.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -106,7 +107,8 @@ static case_run *prepare(bench_session *s, const case_line *line, bench_row *row
     if (s->kept && same_case(&s->kept_line, line))
         return s->kept;
     forget(s);
-    case_run *run = case_run_new(s->ctx, s->queue, line, 1, true, row->error, sizeof row->error);
+    case_run *run =
+        case_run_new(s->ctx, s->queue, line, 1, CASE_TO_TIME, row->error, sizeof row->error);
     if (run) {
         const size_t sets = s->options.sets ? s->options.sets
                                             : bench_choose_sets(&s->info, case_run_set_bytes(run));
@@ -186,6 +188,14 @@ void bench_session_time(bench_session *s, const case_line *line, bench_row *row)
     row->timing = pair.first;
     row->launch = pair.second;
     row->beyond = pair.difference;
+    if (s->options.sustain > 0) {
+        row->windows = (size_t)fmin(fmax(s->options.sustain, 2), BENCH_WINDOWS);
+        if (!bench_sustain(&work, s->options.sustain, row->timing.us.median, row->sustained_us,
+                           row->windows)) {
+            fail(row, "a call failed while calls were sustained");
+            return;
+        }
+    }
     row->copy_us =
         bench_probe_copy_us(s->probe, row->bytes_read + row->bytes_written, s->options.seconds / 4);
 }
@@ -195,7 +205,7 @@ void bench_session_time(bench_session *s, const case_line *line, bench_row *row)
 bool bench_session_check(bench_session *s, const case_line *line, case_result *result,
                          char *variant, size_t variant_size, char *error, size_t error_size)
 {
-    case_run *run = case_run_new(s->ctx, s->queue, line, 1, false, error, error_size);
+    case_run *run = case_run_new(s->ctx, s->queue, line, 1, CASE_TO_CHECK, error, error_size);
     if (!run)
         return false;
     case_run_sabotage(run, s->options.sabotage);

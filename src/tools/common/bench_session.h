@@ -10,6 +10,7 @@
 typedef struct bench_options {
     const char *variant; /* for every operator, or "op:name,..."; NULL: the library chooses */
     double seconds;      /* of timed batches, a case */
+    double sustain;      /* s of calls without a pause after them; 0: none */
     size_t sets;         /* 0: as many as the cache needs */
     case_sabotage sabotage;
 } bench_options;
@@ -27,6 +28,9 @@ typedef struct bench_session {
     case_line kept_line;
 } bench_session;
 
+/* Windows of sustained calls at most; they are about a second long. */
+#define BENCH_WINDOWS 120
+
 /* What was measured of a case. */
 typedef struct bench_row {
     char name[64]; /* in a model list; else "" */
@@ -41,6 +45,8 @@ typedef struct bench_row {
     uint64_t rotation_bytes; /* of all sets */
     uint64_t bytes_read, bytes_written;
     double flops;
+    double sustained_us[BENCH_WINDOWS]; /* of a call in consecutive windows */
+    size_t windows;
     double copy_us; /* of a copy of as many bytes; 0 unknown */
     bool matrix;    /* its multiply-adds can be done by matrix units */
 } bench_row;

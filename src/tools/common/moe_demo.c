@@ -200,7 +200,8 @@ static int run_line(const moe_demo_options *opt, llmk_context *ctx, cl_command_q
                     const case_line *line)
 {
     char error[512], text[1024];
-    case_run *run = case_run_new(ctx, queue, line, 1, !opt->checked, error, sizeof error);
+    case_run *run = case_run_new(ctx, queue, line, 1, opt->checked ? CASE_TO_CHECK : CASE_TO_TIME,
+                                 error, sizeof error);
     if (!run)
         return fail(1, opt->preset, error);
     case_print(line, text, sizeof text);

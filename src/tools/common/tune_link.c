@@ -153,7 +153,11 @@ static reply get(tune_link *link, double limit)
 static tune_answer ask(tune_link *link, const char *request, double limit, char why[TUNE_WHY])
 {
     char how[64];
+    const double began = tune_now();
     reply r = put(link, request) ? get(link, limit) : REPLY_ENDED;
+    *(strncmp(request, "case", 4) == 0    ? &link->making
+      : strncmp(request, "check", 5) == 0 ? &link->checking
+                                          : &link->timing) += tune_now() - began;
     if (r == REPLY_STOP) {
         kill(link->worker, SIGKILL);
         stop(link, how, sizeof how);
@@ -254,13 +258,13 @@ static bool read_numbers(const char *text, double *const *numbers, size_t count)
     return true;
 }
 
-static tune_answer time_one(void *user, const char *candidate, double seconds, tune_timing *timing,
-                            char why[TUNE_WHY])
+static tune_answer time_one(void *user, const char *candidate, double seconds, double hopeless_us,
+                            tune_timing *timing, char why[TUNE_WHY])
 {
     tune_link *link = user;
     char request[TUNE_NAME + 64];
     double *const numbers[] = {&timing->us, &timing->spread};
-    snprintf(request, sizeof request, "time %s %g\n", candidate, seconds);
+    snprintf(request, sizeof request, "time %s %g %g\n", candidate, seconds, hopeless_us);
     snprintf(why, TUNE_WHY, "its worker gave no times");
     const tune_answer answer = ask_about(link, request, why);
     return answer != TUNE_OK || read_numbers(link->answer, numbers, LLMK_COUNT(numbers)) ? answer

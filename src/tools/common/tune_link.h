@@ -18,6 +18,7 @@ typedef struct tune_link {
     char text[512];  /* the case */
     char answer[8192];
     unsigned restarts;
+    double making, checking, timing; /* s spent on each kind of request */
     /* For every candidate that falls away. */
     void (*dropped)(void *user, const char *candidate, const char *why);
     void *user;

@@ -74,28 +74,35 @@ static bool check_all(search *s)
     return true;
 }
 
-/* Times all, and keeps the better half. */
-static bool halve(search *s, double seconds)
+/* Times the default and all others, and keeps the better half. */
+static tune_answer halve(search *s, double seconds, char why[TUNE_WHY])
 {
-    char why[TUNE_WHY];
+    const tune_bench *bench = s->bench;
+    tune_timing *fallback = &s->result->fallback;
+    const tune_answer sound = bench->time(bench->user, TUNE_DEFAULT, seconds, 0, fallback, why);
+    if (sound != TUNE_OK)
+        return sound;
+    double best = fallback->us;
     shuffle(s);
     for (size_t i = 0; i < s->count;) {
         tune_timing timing;
         const tune_answer answer =
-            s->bench->time(s->bench->user, s->list[i].name, seconds, &timing, why);
+            bench->time(bench->user, s->list[i].name, seconds, 2 * HOPELESS * best, &timing, why);
         if (answer == TUNE_STOP)
-            return false;
-        if (answer == TUNE_OK)
+            return TUNE_STOP;
+        if (answer == TUNE_OK) {
+            best = timing.us < best ? timing.us : best;
             s->list[i++].us = timing.us;
-        else
+        } else {
             drop(s, i, why);
+        }
     }
     qsort(s->list, s->count, sizeof s->list[0], by_time);
     const size_t half = (s->count + 1) / 2;
     s->count = s->count <= FINALISTS ? s->count : half < FINALISTS ? FINALISTS : half;
     while (s->count > 1 && s->list[s->count - 1].us > HOPELESS * s->list[0].us)
         s->count--;
-    return true;
+    return TUNE_OK;
 }
 
 static bool wins(const tune_pair *pair)
@@ -131,19 +138,22 @@ tune_answer tune_search(const tune_bench *bench, const char (*candidates)[TUNE_N
     *result = (tune_result){.winner = TUNE_DEFAULT, .tried = count};
     for (; s.count < count && s.count < TUNE_CANDIDATES; s.count++)
         s.list[s.count].name = candidates[s.count];
-    const tune_answer sound = bench->check(bench->user, TUNE_DEFAULT, why);
+    tune_answer sound = bench->check(bench->user, TUNE_DEFAULT, why);
     if (sound != TUNE_OK)
         return sound;
     if (!check_all(&s))
         return TUNE_STOP;
     static const double rounds[] = {1.0 / 16, 1.0 / 8, 1.0 / 4, 1.0 / 2};
-    for (size_t i = 0; s.count > FINALISTS && i < LLMK_COUNT(rounds); i++)
-        if (!halve(&s, rounds[i] * seconds))
-            return TUNE_STOP;
-    if (s.count > 1 && !halve(&s, seconds / 4))
-        return TUNE_STOP;
+    for (size_t i = 0; sound == TUNE_OK && s.count > FINALISTS && i < LLMK_COUNT(rounds); i++)
+        sound = halve(&s, rounds[i] * seconds, why);
+    if (sound == TUNE_OK && s.count > 0)
+        sound = halve(&s, seconds / 4, why);
+    if (sound != TUNE_OK)
+        return sound;
     for (size_t i = 0; i < s.count;) {
         bool won;
+        if (s.list[i].us > (1 + TUNE_MOST_LOSS) * result->fallback.us)
+            break; /* as all after it */
         const tune_answer answer = challenge(&s, i, seconds, &won, why);
         if (answer == TUNE_STOP || (answer == TUNE_OK && won))
             return answer;
@@ -154,5 +164,5 @@ tune_answer tune_search(const tune_bench *bench, const char (*candidates)[TUNE_N
     }
     return result->fallback.us > 0
                ? TUNE_OK
-               : bench->time(bench->user, TUNE_DEFAULT, seconds / 4, &result->fallback, why);
+               : bench->time(bench->user, TUNE_DEFAULT, seconds / 4, 0, &result->fallback, why);
 }

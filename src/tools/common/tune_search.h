@@ -33,8 +33,9 @@ typedef enum tune_answer {
 typedef struct tune_bench {
     void *user;
     tune_answer (*check)(void *user, const char *candidate, char why[TUNE_WHY]);
-    tune_answer (*time)(void *user, const char *candidate, double seconds, tune_timing *timing,
-                        char why[TUNE_WHY]);
+    /* Of a call that takes longer than hopeless_us a rough time will do; 0: of none. */
+    tune_answer (*time)(void *user, const char *candidate, double seconds, double hopeless_us,
+                        tune_timing *timing, char why[TUNE_WHY]);
     tune_answer (*pair)(void *user, const char *candidate, double seconds, tune_pair *pair,
                         char why[TUNE_WHY]);
     /* Called for every candidate that falls away for being wrong. */
@@ -48,6 +49,8 @@ typedef struct tune_result {
 } tune_result;
 
 #define TUNE_DEFAULT "default"
+/* What is so much slower than the default, by a short timing, is not compared with it. */
+#define TUNE_MOST_LOSS 0.1
 /* Shares of the default's time that a candidate must win. */
 #define TUNE_LEAST_GAIN 0.02
 

@@ -98,7 +98,7 @@ static void take_case(worker *w, const char *text)
         return;
     }
     llmk_tuning_pin(w->ctx, NULL, NULL);
-    w->run = case_run_new(w->ctx, w->queue, &line, 1, false, error, sizeof error);
+    w->run = case_run_new(w->ctx, w->queue, &line, 1, CASE_TO_TUNE, error, sizeof error);
     if (!w->run || !tune_problem_of(w->run, &problem, error, sizeof error)) {
         refuse(w, error);
         return;
@@ -189,13 +189,23 @@ static bool enqueue(void *user, size_t set)
     return case_run_enqueue(w->run, set, NULL) == LLMK_OK;
 }
 
-static void time_one(worker *w, const char *candidate, double seconds)
+/* What a single call may take beyond its own time. */
+#define CALL_US 200
+
+static void time_one(worker *w, const char *candidate, double seconds, double hopeless_us)
 {
     turn t = {w, candidate};
     w->turn = NULL;
     const bench_work work = {w->queue, enqueue, &t, w->sets};
     bench_timing timing;
-    if (w->run && test_wants(w, "timer"))
+    double once_us = 0;
+    for (int i = 0; w->run && hopeless_us > 0 && i < 2 && !test_wants(w, "timer"); i++) {
+        const double us = bench_once_us(&work);
+        once_us = i == 0 || us < once_us ? us : once_us;
+    }
+    if (once_us > hopeless_us + CALL_US)
+        answer(w, "ok\t%.6f\t%.4f", once_us, 0.0);
+    else if (w->run && test_wants(w, "timer"))
         answer(w, "ok\t%.6f\t%.4f", pretended_us(w, candidate, 0.1), 0.1);
     else if (w->run && bench_measure(&work, seconds, &timing))
         answer(w, "ok\t%.6f\t%.4f", timing.us.median, bench_stats_spread(&timing.us));
@@ -233,7 +243,9 @@ static void serve(worker *w, char *line)
     }
     *word++ = '\0';
     char *space = strchr(word, ' ');
-    const double seconds = space ? strtod(space, NULL) : 0;
+    char *rest = space;
+    const double seconds = space ? strtod(space, &rest) : 0;
+    const double hopeless_us = space ? strtod(rest, NULL) : 0;
     if (strcmp(line, "case") == 0) {
         take_case(w, word);
         return;
@@ -243,7 +255,7 @@ static void serve(worker *w, char *line)
     if (strcmp(line, "check") == 0)
         check(w, word);
     else if (strcmp(line, "time") == 0)
-        time_one(w, word, seconds);
+        time_one(w, word, seconds, hopeless_us);
     else if (strcmp(line, "pair") == 0)
         time_pair(w, word, seconds);
     else
