@@ -4,6 +4,14 @@
 //
 // grouped_few_combine also adds up each token's experts: a work-group has sixteen columns of y for
 // up to eight tokens and goes through all tiles, in the order of the experts.
+//
+// With -DSUBGROUP=N (common/subgroup.clh) the sums of a sub-group meet in registers, where a team is
+// whole ones.
+#ifdef SUBGROUP
+#include "common/subgroup.clh"
+#else
+#define SUBGROUP_REQUIRED
+#endif
 #include "grouped_linear/grouped_common.clh"
 #include "linear/linear_typed.clh"
 
@@ -18,6 +26,16 @@ LINEAR_INLINE float dot16(float16 a, float16 b)
     const float8 q = p.lo + p.hi;
     const float4 r = q.lo + q.hi;
     return r.x + r.y + (r.z + r.w);
+}
+
+// Neighbouring items whose sums meet before they are in local memory.
+LINEAR_INLINE uint few_step(void)
+{
+#ifdef SUBGROUP
+    if (subgroups_full() && TEAM % subgroup_size() == 0)
+        return subgroup_size();
+#endif
+    return 1;
 }
 
 // The products of a tile's rows with four rows of W, the even ones of `a` and the odd ones of `b`:
@@ -40,9 +58,16 @@ LINEAR_INLINE void few_product(const linear_t a, const linear_t b, const ulong *
                 sum[i] += (float4)(dot16(v, w0), dot16(v, w1), dot16(v, w2), dot16(v, w3));
             }
     }
+    const uint step = few_step();
+#ifdef SUBGROUP
+    for (uint i = 0; i < ROWS && step > 1; i++)
+        sum[i] = (float4)(subgroup_sum(sum[i].x), subgroup_sum(sum[i].y), subgroup_sum(sum[i].z),
+                          subgroup_sum(sum[i].w));
+#endif
 #pragma unroll
     for (uint i = 0; i < ROWS; i++)
-        parts[i][item] = sum[i];
+        if (item % step == 0)
+            parts[i][item] = sum[i];
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
@@ -52,7 +77,7 @@ LINEAR_INLINE float few_total(local const float4 (*parts)[ITEMS], uint i, uint j
     const uint team = get_local_id(0) / TEAM * TEAM;
     local const float *part = (local const float *)&parts[i][team] + j;
     float sum = 0.0f;
-    for (uint l = 0; l < TEAM; l++)
+    for (uint l = 0; l < TEAM; l += few_step())
         sum += part[4 * l];
     return sum;
 }
@@ -66,7 +91,8 @@ LINEAR_INLINE float few_total(local const float4 (*parts)[ITEMS], uint i, uint j
         x_row_of(tile.begin + min(i, tile.rows - 1), source, source_rows, fan, x_count))
 
 // No early return of a whole work-group: PoCL 3 then forgets conditions after the barrier.
-kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_few(GROUPED_PARAMETERS)
+kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) SUBGROUP_REQUIRED void
+grouped_few(GROUPED_PARAMETERS)
 {
     local float4 parts[ROWS][ITEMS];
     const tile_t tile = FEW_TILE((uint)get_group_id(0));
@@ -91,7 +117,7 @@ kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void grouped_few(GROUP
     }
 }
 
-kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void
+kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) SUBGROUP_REQUIRED void
 grouped_few_gated(GROUPED_PARAMETERS, GATED_PARAMETERS)
 {
     local float4 parts[ROWS][ITEMS];
@@ -123,7 +149,7 @@ grouped_few_gated(GROUPED_PARAMETERS, GATED_PARAMETERS)
 }
 
 // y[t] = sum of weights * (rows of t) + residual * sigmoid(residual_logit).
-kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) void
+kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1))) SUBGROUP_REQUIRED void
 grouped_few_combine(GROUPED_PARAMETERS, global const void *weights, const rows_t weights_rows,
                     const uint weights_type, const uint tokens, const uint experts_a_token,
                     global const float *residual, const rows_t residual_rows, // may be NULL

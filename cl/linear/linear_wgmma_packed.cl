@@ -14,35 +14,10 @@
 #define FRAGMENT_TYPE X
 #define FRAGMENT_MMA
 
-#include "linear/linear_wgmma_codes.clh"
+#include "linear/linear_wgmma_packed.clh"
 
 #define SPLIT_LANE (hidden((uint)get_local_id(0)) % 32)
 #include "linear/linear_split.clh"
-#include "linear/linear_units.clh"
-
-// A stage has two parts, tiles of the layout, of 16 bytes a lane: A of PART products.
-#define PART     (W_IS_U4 ? 4 : 2)
-#define PRODUCTS (2 * PART)
-#define STAGE_K  (PRODUCTS * 16)
-
-// The warpgroups that multiply: `columns` of them have 64 columns of y each, `rows` of them t rows.
-#define SHAPE(t, columns, rows) ((t) | (columns) << 8 | (rows) << 16)
-#define T(h)                    ((h)&255)
-#define WARPS(h)                (COLUMNS(h) * ROWS(h) * 4)
-#define TIGHT(h)                (GROUPED == 1 || T(h) == 128)  // in registers
-#define BATCH(h)                (W_IS_U4 && !TIGHT(h) ? 4 : 2) // products that begin together
-#define COLUMNS(h)              ((h) >> 8 & 255)
-#define ROWS(h)                 ((h) >> 16)
-#define TILE_N(h)               (COLUMNS(h) * 64)
-#define TILE_M(h)               (ROWS(h) * T(h))
-#define W_BYTES(h)              (TILE_N(h) / 16 * 1024) // two parts of each block of 16 rows
-#define G_BYTES(h)              (TILE_N(h) / 2 * 16)
-#define X_BYTES(h)              (TILE_M(h) * STAGE_K * 2)
-#define COPIED(h)               (X_BYTES(h) + W_BYTES(h))
-#define STAGE(h)                (COPIED(h) + G_BYTES(h))
-#define SPACE(h)                (229376 - WARPS(h) * PATCH_SIZE * 4) // of local memory
-#define STAGES(h)               (SPACE(h) / STAGE(h) < 8 ? SPACE(h) / STAGE(h) : 8)
-#define MAX_T                   (GROUPED == 1 ? 64 : 128)
 
 static inline uint tiles_of(const linear_t a, const uint h)
 {
@@ -65,15 +40,6 @@ static inline place_t place_of(const linear_t a, uint index, const uint h)
 {
     return place_of_tile_anew(a, index, TILE_M(h), TILE_N(h));
 }
-// By each warp that multiplies. (free_stage() takes a predicate.)
-static inline void leave_stage(const stages_t *s)
-{
-    nv90_barrier_arrive_warp(s->free + s->slot * 8);
-}
-LINEAR_INLINE stages_t next_stage(stages_t s, const uint h)
-{
-    return stage_after(s, STAGES(h));
-}
 
 // ---- The warps that copy
 
@@ -83,38 +49,6 @@ typedef struct {
     uint stages, tile, row, column;
 } told_t;
 #define TOLD 16
-
-// What the weights of a group have in common, for a lane's two rows.
-typedef struct {
-#if GROUPED == 2
-    unit_t unit;
-#else
-    float2 scale;
-#endif
-    halves_zeros zeros;
-} group_t;
-
-// In a stage: 16 bytes.
-LINEAR_INLINE uint4 record_of(const linear_t a, raw_group raw, uint *unit)
-{
-#if GROUPED == 2
-    const unit_t u = unit_after(a, *unit, raw);
-    *unit = u.scales;
-    return (uint4)(as_uint(u.turn.x), as_uint(u.turn.y), u.zeros, u.scales);
-#else
-    const float2 scale = group_scales(a, raw);
-    const halves_zeros zeros = group_zeros(a, raw);
-    return (uint4)(as_uint(scale.x), as_uint(scale.y), zeros.upper, zeros.lower);
-#endif
-}
-LINEAR_INLINE group_t group_in(uint4 v)
-{
-#if GROUPED == 2
-    return (group_t){{(float2)(as_float(v.x), as_float(v.y)), v.z, v.w}, unit_zeros(v.z)};
-#else
-    return (group_t){(float2)(as_float(v.x), as_float(v.y)), {v.z, v.w}};
-#endif
-}
 
 // While maps are made: the first codes of a block are on their way, and its scales.
 LINEAR_INLINE void expect_codes(const linear_t a, const share_t share, uint block, const uint h)
@@ -169,19 +103,6 @@ LINEAR_INLINE void bring_boxes(const linear_t a, stages_t s, const share_t share
     }
 }
 
-// What a pair of rows has in common, of scales and zeros number i; those of the next group are 8 on.
-LINEAR_INLINE raw_group raw_of(const linear_t a, uint i)
-{
-    raw_group r = {(uint2)(0u), 0};
-    if (a.scale_kind == SCALE_F32)
-        r.scale = ((global const uint2 *)a.scales)[i];
-    else
-        r.scale.x = ((global const uint *)a.scales)[i];
-    if (a.zeros)
-        r.zero = W_IS_U4 ? a.zeros[i] : ((global const ushort *)a.zeros)[i];
-    return r;
-}
-
 // Two warps have the groups, a lane those of each 32nd pair of rows. They come from far away: where there
 // are registers they are asked for a stage ahead.
 #define RECORDS(h) (TILE_N(h) / 128)
@@ -228,194 +149,6 @@ LINEAR_INLINE void bring_groups(linear_t a, stages_t s, uint whole, uint per, ui
     nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
     if (lane == 0)
         nv90_barrier_arrive(s.full + s.slot * 8);
-}
-
-// ---- Weights to operands
-//
-// Of every 32 along K the layout gives lane q of a quad weights 8q ... 8q+7, four pairs. wgmma wants
-// pair q of each eight: a lane reads the words that have it from where those of all four lanes lie,
-// and of two of them selects.
-
-// Of a part: of four lanes, word q / 2 of the first and of the second half of their 16 bytes.
-typedef struct {
-    uint v[2][4];
-} codes_t;
-
-// Bytes of two such words that are of pair q % 2, in the order of one lane's. swapped: the words are.
-static inline uint pairs_of(uint lane, uint swapped)
-{
-    const uint odd = lane & 1;
-    return (W_IS_U4 ? 0x6240 + odd * 0x1111 : 0x5410 + odd * 0x2222) ^ swapped * 0x4444;
-}
-
-// The operands of product i of a part, whose codes these are.
-LINEAR_INLINE void operands(uint *a, codes_t codes, uint pairs, const uint i, halves_zeros z)
-{
-#if W_IS_U4
-    const uint *v = codes.v[i / 2] + i % 2 * 2;
-    const uint w = bytes_select(v[0], v[1], pairs);
-#if GROUPED == 2
-    unit_operands(w, z, a);
-#else
-    u4_operands(w, z, a);
-#endif
-#else
-    const uint j = i * 2;
-    s8_operands(bytes_select(codes.v[0][j], codes.v[0][j + 1], pairs),
-                bytes_select(codes.v[1][j], codes.v[1][j + 1], pairs), z, a);
-#endif
-}
-
-// ---- The warpgroups that multiply
-
-typedef struct {
-    uint codes_at, group_at; // in a stage
-    uint pairs;
-    ulong x; // what wgmma is told of stage 0
-} lane_t;
-
-// Of a batch of products that begins with product i of a stage.
-LINEAR_INLINE codes_t codes_of(const stages_t *s, const uint i, lane_t l, const uint h)
-{
-    const uint part = i / PART, first = W_IS_U4 ? i % PART / 2 : 0;
-    codes_t codes;
-    UNROLL
-    for (uint j = first; j < (W_IS_U4 ? first + BATCH(h) / 2 : 2); j++)
-        UNROLL
-    for (uint lane = 0; lane < 4; lane++)
-        codes.v[j][lane] =
-            nv90_get_word(s->tiles + s->slot * STAGE(h) + (l.codes_at ^ lane / 2 * 32) +
-                          (part * (W_BYTES(h) / 2) + j * 8 + lane % 2 * 16));
-    return codes;
-}
-LINEAR_INLINE group_t stage_group(const stages_t *s, lane_t l, const uint h)
-{
-    return group_in(nv90_get(s->tiles + s->slot * STAGE(h) + l.group_at));
-}
-
-// Products BATCH i and after of a stage.
-LINEAR_INLINE void multiply(float *sums, const uint *a, const stages_t *s, lane_t l, const uint i,
-                            uint keep, const uint h)
-{
-    // Rows of a tile of x are 64 of K.
-    const uint product = i * BATCH(h), x = product / 4 * (TILE_M(h) * NV90_ROW) + product % 4 * 32;
-    const ulong b = nv90_descriptor_at(l.x, s->slot * (STAGE(h) / 16) + x / 16);
-    if (T(h) == 32 && BATCH(h) == 4)
-        nv90_multiply_a4_32(sums, a, b, keep);
-    else if (T(h) == 32)
-        nv90_multiply_a2_32(sums, a, b, keep);
-    else if (T(h) == 64 && BATCH(h) == 4)
-        nv90_multiply_a4_64(sums, a, b, keep);
-    else if (T(h) == 64)
-        nv90_multiply_a2_64(sums, a, b, keep);
-#if MAX_T == 128
-    else
-        nv90_multiply_a2_128(sums, a, b, keep);
-#endif
-}
-LINEAR_INLINE void held(uint *a, const uint h)
-{
-    if (BATCH(h) == 4)
-        nv90_held_4(a);
-    else
-        nv90_held_2(a);
-}
-LINEAR_INLINE void end(float *sums, const uint h)
-{
-    if (T(h) == 32)
-        nv90_end_32(sums);
-    else if (T(h) == 64)
-        nv90_end_64(sums);
-#if MAX_T == 128
-    else
-        nv90_end_128(sums);
-#endif
-}
-LINEAR_INLINE void scale(float *to, const float *sums, float2 scale, const uint h)
-{
-    UNROLL
-    for (uint i = 0; i < T(h) / 2; i++) {
-        const float f = i / 2 % 2 ? scale.y : scale.x;
-        to[i] = GROUPED == 1 ? to[i] + f * sums[i] : f * sums[i];
-    }
-}
-
-// `count` stages. Operands are made a batch of products ahead, while those before are running, of codes
-// that are asked for a part ahead. to: the sums of all groups; sums itself but for GROUPED == 1.
-LINEAR_INLINE void sum_stages(const linear_t a, uint count, stages_t *stages, lane_t l, float *sums,
-                              float *to, const uint h)
-{
-    const bool never = a.pitch == 0;
-    const uint batches = PRODUCTS / BATCH(h);
-    stages_t s = *stages, after = s;
-    uint set[2 * 16];
-    UNROLL
-    for (uint i = 0; i < T(h) / 2; i++)
-        to[i] = 0.0f;
-    UNROLL
-    for (uint i = 0; i < 8 * BATCH(h); i++)
-        set[i] = 0;
-    group_t group = stage_group(&s, l, h);
-    codes_t codes = codes_of(&s, 0, l, h);
-    UNROLL
-    for (uint i = 0; i < BATCH(h); i++)
-        operands(set + 4 * i, codes, l.pairs, i, group.zeros);
-    for (uint stage = 0; stage < count; stage++) {
-        const bool last = stage + 1 == count;
-        group_t next = group;
-        UNROLL
-        for (uint i = 0; i < batches; i++) {
-            const uint made = (i + 1) % batches * BATCH(h); // of the next stage, where it is 0
-            uint *const other = set + (i + 1) % 2 * 4 * BATCH(h);
-            multiply(sums, set + i % 2 * 4 * BATCH(h), &s, l, i, GROUPED == 1 ? i > 0 : 1, h);
-            if (made == 0) {
-                // The next stage; at the end, this one again.
-                after = s;
-                if (!last) {
-                    after = next_stage(s, h);
-                    nv90_barrier_wait(after.full + after.slot * 8, after.phase);
-                }
-                if (GROUPED)
-                    next = stage_group(&after, l, h);
-            }
-            if (!TIGHT(h))
-                codes = codes_of(made ? &s : &after, made, l, h);
-            held(other, h);
-            if (TIGHT(h))
-                codes = codes_of(made ? &s : &after, made, l, h);
-            if (!GROUPED && i == 0 && stage > 0)
-                leave_stage(&after); // that of the stage before
-            UNROLL
-            for (uint j = 0; j < BATCH(h); j++)
-                operands(other + 4 * j, codes, l.pairs, (made + j) % PART,
-                         made ? group.zeros : next.zeros);
-        }
-        if (GROUPED) {
-            nv90_make_first(never, s.full, set, 4 * BATCH(h));
-            end(sums, h);
-            leave_stage(&s);
-#if GROUPED == 2
-            if (last)
-                break;
-            scale(sums, sums, next.unit.turn, h);
-#else
-            scale(to, sums, group.scale, h);
-#endif
-            group = next;
-        }
-        const stages_t done = s;
-        s = after;
-        after = done;
-    }
-#if GROUPED == 2
-    scale(sums, sums, unit_scales(group.unit.scales) * UNIT, h);
-#elif !GROUPED
-    end(sums, h);
-    const float2 factors = stage_group(&s, l, h).scale; // again
-    leave_stage(&s);
-    scale(to, sums, factors, h);
-#endif
-    *stages = next_stage(s, h);
 }
 
 // The place of a warp's products among those of a stage: blocks of W, rows of x.
@@ -490,26 +223,6 @@ LINEAR_INLINE void multiply_tiles(linear_t a, stages_t s, local const told_t *to
             if (hidden(other))
                 store_patch(a, total + i / 2, i, tile, patches, h);
     }
-}
-
-// Registers go from the last warpgroup to those that multiply.
-LINEAR_INLINE void take_registers(const uint h)
-{
-    if (WARPS(h) == 8)
-        nv90_registers_up(216);
-    else if (TIGHT(h))
-        nv90_registers_up(112);
-    else
-        nv90_registers_up(104);
-}
-LINEAR_INLINE void give_registers(const uint h)
-{
-    if (WARPS(h) == 8)
-        nv90_registers_down(72);
-    else if (TIGHT(h))
-        nv90_registers_down(32);
-    else
-        nv90_registers_down(64);
 }
 
 #define ITEMS(h) (WARPS(h) * 32)

@@ -3,12 +3,14 @@
 
 #include "ops/elementwise.h"
 #include "ops/linear.h"
+#include "ops/subgroup.h"
 
 /* cl/grouped_linear/grouped_tile.cl, grouped_few.cl */
 #define TILE_ROWS    64u
 #define TILE_COLUMNS 64u
 #define FEW_COLUMNS  16u
 #define FEW_ITEMS    128u
+#define FEW_TEAM     32u
 
 /* ---- Arguments ---- */
 
@@ -81,7 +83,7 @@ uint64_t llmk_grouped_most_tiles(const grouped_problem *p, const llmk_segment *s
     return most < p->rows ? most : p->rows;
 }
 
-/* ---- Portable kernels, and those that are as the formulas read ---- */
+/* ---- Portable kernels ---- */
 
 static bool portable_supports(llmk_context *ctx, const grouped_problem *p, llmk_reason *why)
 {
@@ -106,7 +108,16 @@ static uint32_t portable_height(uint64_t rows, uint64_t experts, bool few, bool 
     return few || rows <= LLMK_GROUPED_FEW * experts ? LLMK_GROUPED_FEW : TILE_ROWS;
 }
 
-static llmk_status launch_kind(llmk_launch *launch, const grouped_problem *p, bool ref)
+/* How the kernels of a file for some types are built. */
+typedef char built_as[64];
+
+static const char *portable_defines(const grouped_problem *p, built_as text)
+{
+    return llmk_linear_defines(p->x.dtype, p->weights->layout, text);
+}
+
+static llmk_status launch_kind(llmk_launch *launch, const grouped_problem *p, bool ref,
+                               const char *defines)
 {
     static const char *const kernels[3][2] = {{"grouped_tile", "grouped_tile_gated"},
                                               {"grouped_few", "grouped_few_gated"},
@@ -118,12 +129,9 @@ static llmk_status launch_kind(llmk_launch *launch, const grouped_problem *p, bo
     const size_t kind = ref ? 2 : few;
     const uint32_t columns = (few ? FEW_COLUMNS : TILE_COLUMNS) / (gated ? 2 : 1);
     const uint32_t outputs = llmk_grouped_outputs(p);
-    char typed[32];
-    llmk_linear_defines(p->x.dtype, p->weights->layout, typed);
     for (size_t i = 0; i < p->weights->segment_count; i++) {
         const llmk_segment *s = &p->weights->segments[i];
-        llmk_kernel k =
-            llmk_kernel_open(launch, files[kind], ref ? "" : typed, kernels[kind][gated]);
+        llmk_kernel k = llmk_kernel_open(launch, files[kind], defines, kernels[kind][gated]);
         llmk_grouped_arg(&k, p, s);
         if (gated)
             llmk_grouped_arg_gate(&k, p->gate, &p->gate->up->segments[i]);
@@ -139,23 +147,29 @@ static llmk_status launch_kind(llmk_launch *launch, const grouped_problem *p, bo
     return LLMK_OK;
 }
 
-static llmk_status portable_launch(llmk_launch *launch, const grouped_problem *p)
+static llmk_status launch_combine(llmk_launch *launch, const grouped_problem *p,
+                                  const grouped_combine *combine, const char *defines)
 {
-    return launch_kind(launch, p, false);
-}
-
-static llmk_status portable_combine(llmk_launch *launch, const grouped_problem *p,
-                                    const grouped_combine *combine)
-{
-    char typed[32];
-    llmk_linear_defines(p->x.dtype, p->weights->layout, typed);
     llmk_kernel k =
-        llmk_kernel_open(launch, "grouped_linear/grouped_few.cl", typed, "grouped_few_combine");
+        llmk_kernel_open(launch, "grouped_linear/grouped_few.cl", defines, "grouped_few_combine");
     llmk_grouped_arg(&k, p, &p->weights->segments[0]);
     llmk_grouped_arg_combine(&k, p, combine);
     return llmk_kernel_enqueue(
         &k, (size_t[]){(size_t)((p->weights->n + FEW_COLUMNS - 1) / FEW_COLUMNS), 1, 1},
         (size_t[]){FEW_ITEMS, 1, 1});
+}
+
+static llmk_status portable_launch(llmk_launch *launch, const grouped_problem *p)
+{
+    built_as text;
+    return launch_kind(launch, p, false, portable_defines(p, text));
+}
+
+static llmk_status portable_combine(llmk_launch *launch, const grouped_problem *p,
+                                    const grouped_combine *combine)
+{
+    built_as text;
+    return launch_combine(launch, p, combine, portable_defines(p, text));
 }
 
 const grouped_products llmk_grouped_portable = {
@@ -165,6 +179,71 @@ const grouped_products llmk_grouped_portable = {
     .combine = portable_combine,
 };
 
+/* ---- The portable kernels for few rows, with sub-groups, in the types that are common ---- */
+
+static bool subgroup_supports(llmk_context *ctx, const grouped_problem *p, llmk_reason *why)
+{
+    static const llmk_layout same[] = {[LLMK_F32] = LLMK_LAYOUT_F32_PORTABLE,
+                                       [LLMK_F16] = LLMK_LAYOUT_F16_PORTABLE,
+                                       [LLMK_BF16] = LLMK_LAYOUT_BF16_PORTABLE};
+    const llmk_layout layout = p->weights->layout;
+    if (!portable_supports(ctx, p, why))
+        return false;
+    if (layout != LLMK_LAYOUT_S8_PORTABLE && layout != LLMK_LAYOUT_U4_PORTABLE &&
+        layout != same[p->x.dtype])
+        return llmk_no(why, "does not read the layout %s with x of %s", llmk_layout_name(layout),
+                       llmk_dtype_name(p->x.dtype));
+    const bool layer = llmk_variant_is_forced(ctx, "moe_forward", "subgroup");
+    return llmk_subgroup_supported(ctx, layer ? "moe_forward" : "grouped_linear", why) &&
+           (llmk_subgroup_expected(ctx) <= FEW_TEAM ||
+            llmk_no(why, "for sub-groups of at most %u", FEW_TEAM));
+}
+
+static bool subgroup_suits(uint64_t rows, uint64_t experts, bool codes, llmk_reason *why)
+{
+    (void)codes;
+    return rows <= LLMK_GROUPED_FEW * experts ||
+           llmk_no(why, "for at most %u rows an expert, on average", LLMK_GROUPED_FEW);
+}
+
+static uint32_t subgroup_height(uint64_t rows, uint64_t experts, bool few, bool codes)
+{
+    (void)rows, (void)experts, (void)few, (void)codes;
+    return LLMK_GROUPED_FEW;
+}
+
+static const char *subgroup_defines(const llmk_launch *launch, const grouped_problem *p,
+                                    built_as text)
+{
+    built_as typed;
+    llmk_join(text, sizeof(built_as), portable_defines(p, typed),
+              " -DSUBGROUP=", llmk_digits(llmk_subgroup_required(launch->ctx)), NULL);
+    return text;
+}
+
+static llmk_status subgroup_launch(llmk_launch *launch, const grouped_problem *p)
+{
+    built_as text;
+    return launch_kind(launch, p, false, subgroup_defines(launch, p, text));
+}
+
+static llmk_status subgroup_combine(llmk_launch *launch, const grouped_problem *p,
+                                    const grouped_combine *combine)
+{
+    built_as text;
+    return launch_combine(launch, p, combine, subgroup_defines(launch, p, text));
+}
+
+const grouped_products llmk_grouped_subgroup = {
+    .supports = subgroup_supports,
+    .suits = subgroup_suits,
+    .height = subgroup_height,
+    .launch = subgroup_launch,
+    .combine = subgroup_combine,
+};
+
+/* ---- As the formulas read ---- */
+
 static bool ref_supports(llmk_context *ctx, const grouped_problem *p, llmk_reason *why)
 {
     (void)ctx, (void)p, (void)why;
@@ -173,7 +252,7 @@ static bool ref_supports(llmk_context *ctx, const grouped_problem *p, llmk_reaso
 
 static llmk_status ref_launch(llmk_launch *launch, const grouped_problem *p)
 {
-    return launch_kind(launch, p, true);
+    return launch_kind(launch, p, true, "");
 }
 
 const grouped_products llmk_grouped_ref = {

@@ -44,6 +44,12 @@ typedef struct grouped_combine {
 
 /* Whether x's rows may have to be gathered: of such weights, on this device (grouped_nv90.c). */
 bool llmk_grouped_may_gather(llmk_context *ctx, const llmk_weights *w, llmk_dtype x);
+/* Whether the copy unit can bring rows of x, gathered where there is a source, and rows of y take whole
+ * vectors. */
+bool llmk_grouped_has_boxes(const grouped_problem *p, llmk_reason *why);
+/* p with its rows of x, each as often as it has experts, in the order of the groups. */
+llmk_status llmk_grouped_gather(llmk_launch *launch, const grouped_problem *p,
+                                grouped_problem *out);
 
 /* Elements (i32) of a schedule, and which says how many shares of K a product has made. */
 static inline uint64_t llmk_grouped_schedule_size(uint64_t groups)
@@ -63,10 +69,10 @@ typedef struct grouped_products {
     /* Whether such x and weights can be computed on this device, whatever the numbers of rows. */
     bool (*supports)(llmk_context *ctx, const grouped_problem *p, llmk_reason *why);
     /* Whether `rows` rows spread over `experts` are what it is for, where nothing forces it; NULL:
-     * any are. */
-    bool (*suits)(uint64_t rows, uint64_t experts, llmk_reason *why);
+     * any are. codes: the first product's weights are llmk_grouped_is_codes. */
+    bool (*suits)(uint64_t rows, uint64_t experts, bool codes, llmk_reason *why);
     /* The rows of a tile. few: of at most LLMK_GROUPED_FEW_TOKENS tokens, as `combine` wants it;
-     * codes: some weights are llmk_grouped_is_codes. */
+     * codes: some weights are. */
     uint32_t (*height)(uint64_t rows, uint64_t experts, bool few, bool codes);
     /* A kernel for each segment of the weights. */
     llmk_status (*launch)(llmk_launch *launch, const grouped_problem *p);
@@ -77,6 +83,7 @@ typedef struct grouped_products {
 } grouped_products;
 
 extern const grouped_products llmk_grouped_nv90, llmk_grouped_portable, llmk_grouped_ref;
+extern const grouped_products llmk_grouped_nv90_packed, llmk_grouped_subgroup;
 extern const grouped_products llmk_grouped_nv_stream, llmk_grouped_emulated_nv_stream;
 extern const grouped_products llmk_grouped_nv, llmk_grouped_emulated_nv;
 extern const grouped_products llmk_grouped_amd, llmk_grouped_emulated_amd;
@@ -84,9 +91,11 @@ extern const grouped_products llmk_grouped_amd, llmk_grouped_emulated_amd;
 /* X(name, id of llmk_grouped_<id>), in order of preference. */
 #define LLMK_GROUPED_VARIANTS(X)                                                                   \
     X("nv90", nv90)                                                                                \
+    X("nv90-packed", nv90_packed)                                                                  \
     X("nv-stream", nv_stream)                                                                      \
     X("nv", nv)                                                                                    \
     X("amd", amd)                                                                                  \
+    X("subgroup", subgroup)                                                                        \
     X("portable", portable)                                                                        \
     X("emulated-nv-stream", emulated_nv_stream)                                                    \
     X("emulated-nv", emulated_nv)                                                                  \

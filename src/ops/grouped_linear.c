@@ -105,7 +105,9 @@ static bool supports(llmk_context *ctx, const grouped_products *products, const 
 {
     const bool chosen = !ctx->is_trial && !llmk_variant_is_forced(ctx, "grouped_linear", name);
     return products->supports(ctx, &p->g, why) &&
-           (!chosen || !products->suits || products->suits(p->g.rows, p->g.weights->experts, why));
+           (!chosen || !products->suits ||
+            products->suits(p->g.rows, p->g.weights->experts, llmk_grouped_is_codes(p->g.weights),
+                            why));
 }
 
 static llmk_status launch(llmk_launch *l, const grouped_products *products, const problem *p)
@@ -201,14 +203,14 @@ static llmk_status run(llmk_trial *t, const problem *p, const llmk_weights *weig
     return t->status;
 }
 
-static llmk_status self_test(llmk_trial *t, const void *problem_)
+/* whole: one group of weights a row, where there are groups. */
+static llmk_status try_weights(llmk_trial *t, const problem *p, bool whole)
 {
     static const int32_t few[EXPERTS + 1] = {0, 9, 9, 10, 17, 17}; /* tiles of 4, 1, 3 rows */
     static const int32_t many[EXPERTS + 1] = {0, 66, 66, 66, 67, 68};
-    static const int32_t most[EXPERTS + 1] = {0, 1200, 1201, 1201, 1271, 1281};
-    const problem *p = problem_;
+    static const int32_t most[EXPERTS + 1] = {0, 1200, 1201, 1201, 1261, 1281};
     const llmk_weights *like = p->g.weights;
-    const bool even = !strcmp(t->variant->name, "nv90");
+    const bool even = !strncmp(t->variant->name, "nv90", 4);
     llmk_weights *weights = NULL;
     double *w = NULL;
     const uint64_t outputs = even              ? EVEN_OUTPUTS
@@ -218,7 +220,7 @@ static llmk_status self_test(llmk_trial *t, const void *problem_)
         t, like, EXPERTS, outputs,
         even ? EVEN_DEPTH
              : llmk_linear_trial_depth(like, strstr(t->variant->name, "nv-stream") != NULL),
-        &w, &weights));
+        whole, &w, &weights));
     llmk_status status = run(t, p, weights, w, few, FEW_TOKENS, even);
     if (status == LLMK_OK)
         status = run(t, p, weights, w, many, TOKENS, even);
@@ -226,6 +228,12 @@ static llmk_status self_test(llmk_trial *t, const void *problem_)
         status = run(t, p, weights, w, most, MOST_TOKENS, true);
     llmk_weights_free(weights);
     return status;
+}
+
+static llmk_status self_test(llmk_trial *t, const void *problem_)
+{
+    LLMK_TRY(try_weights(t, problem_, false));
+    return strcmp(t->variant->name, "nv90-packed") ? LLMK_OK : try_weights(t, problem_, true);
 }
 
 const llmk_operator llmk_operator_grouped_linear = {

@@ -26,7 +26,20 @@ static bool is_half(const llmk_weights *w, llmk_dtype x)
 bool llmk_grouped_may_gather(llmk_context *ctx, const llmk_weights *w, llmk_dtype x)
 {
     llmk_reason why;
-    return is_half(w, x) && llmk_linear_has_wgmma(ctx, &why);
+    const bool codes = llmk_grouped_is_codes(w) && (x == LLMK_F16 || x == LLMK_BF16);
+    return (is_half(w, x) || codes) && llmk_linear_has_wgmma(ctx, &why);
+}
+
+bool llmk_grouped_has_boxes(const grouped_problem *p, llmk_reason *why)
+{
+    if (p->source.present ? !p->gathered || !p->x.unit
+                          : !p->x.unit || !p->x.simple || p->x.align < 16 || p->x.rows.s0 == 0 ||
+                                p->x.rows.s0 % 8)
+        return llmk_no(why,
+                       "for rows of x that lie in the order of the groups, with one stride and "
+                       "on 16-byte boundaries");
+    return (p->y.unit && p->y.simple && p->y.align >= 16) ||
+           llmk_no(why, "for rows of y on 16-byte boundaries");
 }
 
 /* Rows of W of a group, gate's and up's. */
@@ -47,21 +60,16 @@ static bool supports(llmk_context *ctx, const grouped_problem *p, llmk_reason *w
                        (unsigned long long)MAX_K);
     if (llmk_grouped_outputs(p) % BLOCK)
         return llmk_no(why, "for multiples of %u outputs", BLOCK);
-    if (p->source.present ? !p->gathered || !p->x.unit
-                          : !p->x.unit || !p->x.simple || p->x.align < 16 || p->x.rows.s0 == 0 ||
-                                p->x.rows.s0 % 8)
-        return llmk_no(why,
-                       "for rows of x that lie in the order of the groups, with one stride and "
-                       "on 16-byte boundaries");
-    if (!p->y.unit || !p->y.simple || p->y.align < 16)
-        return llmk_no(why, "for rows of y on 16-byte boundaries");
+    if (!llmk_grouped_has_boxes(p, why))
+        return false;
     if ((p->rows / TILE_M + w->experts + 1) * (columns_of(p) / TILE_N + 1) > MAX_TILES)
         return llmk_no(why, "too many rows");
     return true;
 }
 
-static bool suits(uint64_t rows, uint64_t experts, llmk_reason *why)
+static bool suits(uint64_t rows, uint64_t experts, bool codes, llmk_reason *why)
 {
+    (void)codes;
     return rows >= MIN_ROWS * experts || (rows >= MANY && rows >= MIN_OF_MANY * experts) ||
            llmk_no(why, "for %u rows an expert and more, on average, %u from %u rows on", MIN_ROWS,
                    MIN_OF_MANY, MANY);
@@ -73,8 +81,7 @@ static uint32_t height(uint64_t rows, uint64_t experts, bool few, bool codes)
     return TILE_M;
 }
 
-/* The rows of x, each as often as it has experts, in the order of the groups. */
-static llmk_status gather(llmk_launch *launch, const grouped_problem *p, grouped_problem *out)
+llmk_status llmk_grouped_gather(llmk_launch *launch, const grouped_problem *p, grouped_problem *out)
 {
     *out = *p;
     if (!p->source.present)
@@ -93,7 +100,7 @@ static llmk_status launch_all(llmk_launch *launch, const grouped_problem *p)
     char defines[16];
     llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype), NULL);
     grouped_problem g;
-    LLMK_TRY(gather(launch, p, &g));
+    LLMK_TRY(llmk_grouped_gather(launch, p, &g));
     for (size_t i = 0; i < p->weights->segment_count; i++) {
         const llmk_segment *s = &p->weights->segments[i];
         const uint64_t tiles =

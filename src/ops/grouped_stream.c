@@ -28,7 +28,7 @@
 /* What the kernels take at most; emulated, the warps' scratch too. */
 #define LOCAL_BYTES    (24u << 10)
 #define EMULATOR_BYTES (MOST_WARPS * (5u << 10))
-/* Rows an expert, on average, up to which these kernels are taken. */
+/* Rows an expert, on average, up to which these kernels are taken; of codes any. */
 #define MANY_ROWS 64u
 /* And up to which tiles are low: few experts have more rows than one of those. */
 #define FEW_ROWS   1u
@@ -75,9 +75,10 @@ static bool nv_supports(llmk_context *ctx, const grouped_problem *p, llmk_reason
     return llmk_nv_supported(ctx, why) && supports(ctx, p, LOCAL_BYTES, why);
 }
 
-static bool nv_suits(uint64_t rows, uint64_t experts, llmk_reason *why)
+static bool nv_suits(uint64_t rows, uint64_t experts, bool codes, llmk_reason *why)
 {
-    return rows <= MANY_ROWS * experts || llmk_no(why, "for at most %u rows an expert", MANY_ROWS);
+    return codes || rows <= MANY_ROWS * experts ||
+           llmk_no(why, "for at most %u rows an expert", MANY_ROWS);
 }
 
 static bool emulated_supports(llmk_context *ctx, const grouped_problem *p, llmk_reason *why)
@@ -85,9 +86,9 @@ static bool emulated_supports(llmk_context *ctx, const grouped_problem *p, llmk_
     return supports(ctx, p, LOCAL_BYTES + EMULATOR_BYTES, why);
 }
 
-static bool emulated_suits(uint64_t rows, uint64_t experts, llmk_reason *why)
+static bool emulated_suits(uint64_t rows, uint64_t experts, bool codes, llmk_reason *why)
 {
-    (void)rows, (void)experts;
+    (void)rows, (void)experts, (void)codes;
     return llmk_no(why, "emulates a matrix unit: for tests, only where forced");
 }
 

@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static uint32_t next(uint32_t *state)
 {
@@ -384,15 +385,20 @@ uint64_t llmk_linear_trial_depth(const llmk_weights *like, bool steps)
 }
 
 llmk_status llmk_linear_trial_weights(llmk_trial *t, const llmk_weights *like, uint64_t experts,
-                                      uint64_t n, uint64_t k, double **w, llmk_weights **out)
+                                      uint64_t n, uint64_t k, bool whole, double **w,
+                                      llmk_weights **out)
 {
     const recipe r = recipe_of(like);
+    const char *name = t->variant->name;
+    const bool any = !strcmp(name, "portable") || !strcmp(name, "ref");
     *w = llmk_trial_doubles(t, experts * n * k);
     if (!*w)
         return t->status;
-    const uint64_t group = r.format != LLMK_FORMAT_COMPRESSED_TENSORS ? 0
-                           : r.layouts == LLMK_CLASS_NV               ? 32
-                                                                      : 24;
+    uint64_t group = !strcmp(name, "nv90-packed") ? 128 : 32;
+    if (any && r.layouts != LLMK_CLASS_NV)
+        group = 24;
+    if (whole || r.format != LLMK_FORMAT_COMPRESSED_TENSORS)
+        group = 0;
     return make_weights(t, &r, experts, n, k, group, *w, out);
 }
 

@@ -36,9 +36,10 @@ llmk_status llmk_linear_self_test_codes(llmk_trial *t, llmk_dtype x, const llmk_
  * not gathered anyhow. */
 uint64_t llmk_linear_trial_depth(const llmk_weights *like, bool steps);
 /* Experts [experts, n, k] that look to kernels as `like` does; their values, which live as long as
- * the trial, in *w. */
+ * the trial, in *w. Groups are of a size that t's variant takes; whole: of all of a row. */
 llmk_status llmk_linear_trial_weights(llmk_trial *t, const llmk_weights *like, uint64_t experts,
-                                      uint64_t n, uint64_t k, double **w, llmk_weights **out);
+                                      uint64_t n, uint64_t k, bool whole, double **w,
+                                      llmk_weights **out);
 
 /* One matrix [n, K] that looks to kernels as `like` does. odd: K is no multiple of 8, where the
  * format can, and not whole steps; grouped: several groups along K, where it has such. */

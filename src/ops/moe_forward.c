@@ -278,7 +278,8 @@ static bool supports(llmk_context *ctx, const grouped_products *products, const 
     for (size_t i = 2; plan->has_shared && i < 4; i++)
         if (!llmk_grouped_portable.supports(ctx, &g[i], why))
             return false;
-    if (chosen && products->suits && !products->suits(g[0].rows, plan->held, why))
+    if (chosen && products->suits &&
+        !products->suits(g[0].rows, plan->held, llmk_grouped_is_codes(plan->gate_weights), why))
         return false;
     return llmk_unit_rows((const llmk_view *[]){&p->x, &p->y, &plan->gate, &plan->shared_router},
                           (const char *[]){"x", "y", "gate", "shared_router"}, 4, why);
@@ -418,30 +419,31 @@ static llmk_status try_tokens(llmk_trial *t, llmk_moe_plan *plan, const layer *l
     return t->status;
 }
 
-static llmk_status self_test(llmk_trial *t, const void *problem_)
+/* whole: one group of weights a row, where there are groups. */
+static llmk_status try_layer(llmk_trial *t, const problem *p, bool whole)
 {
-    const problem *p = problem_;
     const llmk_moe_plan *like = p->plan;
     const bool split = like->gate_weights != like->gated.up;
     llmk_weights *gate = NULL, *up = NULL, *down = NULL;
     llmk_moe_plan *plan = NULL;
     double *wg = NULL, *wu = NULL, *wd = NULL;
     const float *router = NULL;
-    const bool even = !strcmp(t->variant->name, "nv90");
+    const bool even = !strncmp(t->variant->name, "nv90", 4), codes = even && t->variant->name[4];
     const bool steps = strstr(t->variant->name, "nv-stream") != NULL;
     const uint64_t hidden = even ? EVEN_HIDDEN : llmk_linear_trial_depth(like->gate_weights, steps);
-    const uint64_t outputs =
-        even ? EVEN_OUTPUTS : llmk_linear_trial_depth(like->down_weights, steps);
+    const uint64_t outputs = codes  ? EVEN_HIDDEN
+                             : even ? EVEN_OUTPUTS
+                                    : llmk_linear_trial_depth(like->down_weights, steps);
     const uint64_t many = even ? EVEN_MANY : MANY, most = even ? EVEN_MOST : MANY;
     llmk_moe_desc d = LLMK_INIT(llmk_moe_desc);
     llmk_status status = llmk_linear_trial_weights(
-        t, like->gate_weights, EXPERTS, split ? outputs : 2 * outputs, hidden, &wg, &gate);
+        t, like->gate_weights, EXPERTS, split ? outputs : 2 * outputs, hidden, whole, &wg, &gate);
     if (status == LLMK_OK && split)
-        status =
-            llmk_linear_trial_weights(t, like->gate_weights, EXPERTS, outputs, hidden, &wu, &up);
+        status = llmk_linear_trial_weights(t, like->gate_weights, EXPERTS, outputs, hidden, whole,
+                                           &wu, &up);
     if (status == LLMK_OK)
-        status =
-            llmk_linear_trial_weights(t, like->down_weights, EXPERTS, hidden, outputs, &wd, &down);
+        status = llmk_linear_trial_weights(t, like->down_weights, EXPERTS, hidden, outputs, whole,
+                                           &wd, &down);
     if (status == LLMK_OK) {
         const bool clamped = like->gated.activation == LLMK_SWIGLU_CLAMPED;
         d.x_dtype = like->x_dtype;
@@ -474,6 +476,12 @@ static llmk_status self_test(llmk_trial *t, const void *problem_)
     llmk_weights_free(up);
     llmk_weights_free(down);
     return status;
+}
+
+static llmk_status self_test(llmk_trial *t, const void *problem_)
+{
+    LLMK_TRY(try_layer(t, problem_, false));
+    return strcmp(t->variant->name, "nv90-packed") ? LLMK_OK : try_layer(t, problem_, true);
 }
 
 const llmk_operator llmk_operator_moe_forward = {

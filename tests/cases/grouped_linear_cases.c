@@ -121,6 +121,17 @@ static const case_entry entries[] = {
     {"r=900 e=3 n=160 k=328 rows=skewed", CASE_QUICK},
     {"r=800 e=3 n=96 k=64 rows=rest bias=f16 y=f32", CASE_QUICK},
     {"r=700 e=2 n=96 k=96 split=20000 rows=rest y=f32", CASE_QUICK},
+    /* codes, and many rows */
+    {"r=90 e=3 n=96 k=128 w=w4 group=128 nv y=f32", CASE_QUICK},
+    {"r=300 e=3 n=272 k=264 w=w4 group=128 nv rows=rest bias=f16 y=f32", CASE_QUICK},
+    {"r=200 e=2 n=80 k=320 w=w4 group=128 wscale=bf16 nv rows=skewed y=f32", CASE_QUICK},
+    {"r=160 e=1 n=64 k=256 w=w4 zeros=none nv x=bf16 y=bf16", CASE_QUICK},
+    {"r=200 e=3 n=256 k=192 w=w8 nv rows=skewed y=f32", CASE_QUICK},
+    {"r=150 e=2 n=48 k=192 w=w8 group=64 nv x=bf16 y=f32", CASE_QUICK},
+    {"r=150 e=3 n=64 k=128 w=w8 nv rows=one split=20000 bias=f32 y=f32", CASE_QUICK},
+    {"r=100 e=4 n=37 k=100 w=w4 group=32 zeros=none y=f32", CASE_QUICK},
+    {"r=70 e=2 n=140 k=96 w=q8_0 x=bf16 y=f32", CASE_QUICK},
+    {"r=70 e=3 n=17 k=512 w=q4_k y=f32", CASE_QUICK},
 
     {"r=64 e=8 n=512 k=256 fan=2", CASE_FULL},
     {"r=256 e=8 n=512 k=256 fan=2", CASE_FULL},

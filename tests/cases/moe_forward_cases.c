@@ -148,6 +148,9 @@ static const case_entry entries[] = {
     {"t=600 e=4 act=gelu_erf x=bf16 w=bf16 y=f32", CASE_QUICK},
     {"t=600 e=4 act=clamped layout=interleaved bias=f32 inner=bf16 y=f32", CASE_QUICK},
     {"t=1300 k=2 routing=hot y=f32", CASE_QUICK},
+    {"t=200 e=4 h=256 f=160 w=w4 group=128 nv layout=packed bias=f16 y=f32", CASE_QUICK},
+    {"t=150 e=4 h=128 f=96 w=w8 nv layout=interleaved y=f32", CASE_QUICK},
+    {"t=140 e=2 k=1 h=128 f=144 w=w4 group=128 nv act=gelu_erf shared y=f32", CASE_QUICK},
     /* few tiles of the down product: K is split */
     {"t=20 e=32 k=1 h=32 f=512 ids=one y=f32", CASE_QUICK},
     {"t=60 e=40 k=2 h=32 f=640 ids=one bias=f16 y=f32", CASE_QUICK},

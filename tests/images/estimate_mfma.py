@@ -3,8 +3,8 @@
 
     estimate_mfma.py IMAGES_DIR
 
-The loop is the one with the most MFMA instructions of those without gathered loads: what runs where x
-lies in whole chunks. llvm-mca issues it for a wave that has its unit to itself, in its model's cycles of
+The loop is the one with the most MFMA instructions, and of the ways through it the one with the most of them and
+without gathered loads: what runs where x lies in whole chunks (and weights have minimums). llvm-mca issues it for a wave that has its unit to itself, in its model's cycles of
 4 clocks. Its model knows s_waitcnt, has 20 clocks for a read of local memory and 320 for one of global
 memory, which hardware exceeds, and no barrier, no other wave and no conflicts. The other columns count:
 clocks of MFMA as in the CDNA3 ISA, of local memory at 128 bytes a clock, of all waves of a compute unit.
@@ -21,7 +21,7 @@ from check_images import code_object, images, items_of, run, tool
 CLOCKS = {"32x32x8": 32, "32x32x16": 32, "16x16x16": 16, "16x16x32": 16}  # of an instruction
 MCA_CYCLE = 4
 SIMDS, LANES, REGISTERS, LDS = 4, 64, 512, 64 << 10
-LEAST = 0.75  # share of MFMA in what a lone wave takes
+LEAST = {"linear": 0.75, "grouped_linear": 0.2}  # share of MFMA in what a lone wave takes
 ITERATIONS = 100
 
 
@@ -39,15 +39,41 @@ def instructions(disassembly):
     return found
 
 
+def way_through(loop):
+    """The instructions of a turn of a loop, whose last one branches to its first: of all ways without
+    inner loops that with the most MFMA, then the fewest gathered loads, then the most whole ones."""
+    index = {address: i for i, (address, _, _) in enumerate(loop)}
+    best = {}  # of an instruction: what counts from there on, and the instruction after it
+    for i in range(len(loop) - 1, -1, -1):
+        address, text, target = loop[i]
+        after = []
+        if target is None or not text.startswith("s_branch"):
+            after.append(i + 1)
+        if target is not None and target != loop[0][0] and target in index:
+            after.append(index[target])
+        ways = [best[n][0] + (n,) for n in after if n > i and n in best]
+        if target == loop[0][0]:
+            ways.append((0, 0, 0, 0, None))
+        if ways:
+            mfma, gathered, whole, length, n = max(ways, key=lambda way: way[:4])
+            best[i] = ((mfma + text.startswith("v_mfma"),
+                        gathered - text.startswith(("global_load_u", "flat_load_u")),
+                        whole + text.startswith("global_load_dwordx4"), length - 1), n)
+    body, i = [], 0 if 0 in best else None
+    while i is not None:
+        body.append(loop[i][1])
+        i = best[i][1]
+    return body
+
+
 def main_loop(found):
-    """The instructions of the straight loop with the most MFMA."""
+    """A turn of the loop with the most MFMA, and of those the shortest."""
     index, best = {address: i for i, (address, _, _) in enumerate(found)}, []
     for end, (address, _, target) in enumerate(found):
         if target is None or target > address or target not in index:
             continue
-        body = [text for _, text, _ in found[index[target]:end + 1]]
-        inner = any(b is not None and b != target for _, _, b in found[index[target]:end])
-        if not inner and mfmas(body) > mfmas(best):
+        body = way_through(found[index[target]:end + 1])
+        if (mfmas(body), -len(body)) > (mfmas(best), -len(best)):
             best = body
     return best
 
@@ -93,7 +119,8 @@ def estimate(mca, stem, path):
     if modelled != clocks:
         print(f"{stem}: llvm-mca's model has {modelled:.0f} clocks of MFMA")
         return False
-    if not (SIMDS * local < clocks and share >= LEAST):
+    operator = stem.split("/")[0]
+    if share < LEAST[operator] or (operator == "linear" and SIMDS * local >= clocks):
         print(f"{stem}: too far from the peak")
         return False
     return True
@@ -101,8 +128,7 @@ def estimate(mca, stem, path):
 
 def main(folder):
     mca = shutil.which("llvm-mca-19") or shutil.which("llvm-mca")
-    found = [image for image in images(folder, ".gfx942.hsaco") if "FRAGMENT_MFMA" in image[0]
-             and image[0].startswith("linear/")]  # experts: their loop is not one block
+    found = [image for image in images(folder, ".gfx942.hsaco") if "FRAGMENT_MFMA" in image[0]]
     if not mca or not found:
         print("no llvm-mca" if found else "no images of MFMA")
         sys.exit(77)

@@ -302,6 +302,7 @@ static const struct {
     {"grouped_linear", "r={8,70} e=4 n=64 k=256 x={f16,bf16} w=w8 group={0,32,64} gap={0,1} nv"},
     {"grouped_linear", "r={8,70} e=4 n=64 k=256 x=" FLOATS " w=w4 group={0,32,64,128} nv"},
     {"grouped_linear", "r={8,70} e=4 n=64 k=256 x=" FLOATS " w=w8 group={0,32,64} nv"},
+    {"grouped_linear", "r=300 e=4 n=64 k=256 x={f16,bf16} w={w4,w8} group={0,128} nv"},
     {"grouped_linear", "r={8,40} e=4 n=64 k=256 x={f16,bf16} w=gptq_v1 bits={4,8} "
                        "group={32,64,128} order=act nv"},
     {"moe_forward", EXPERTS " w=w4 group={0,32,64,128} zeros={packed,none} wscale={f16,f32} nv"},
