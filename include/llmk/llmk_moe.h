@@ -233,7 +233,7 @@ typedef struct llmk_moe_forward_args {
     llmk_tensor ids;     /* i32 [T, k]: the routing, given; elements out of range count as zero.
                             Absent: the plan's router says */
     llmk_tensor weights; /* [T, k], f32, f16 or bf16; with ids */
-    llmk_tensor y;       /* out: [T, H], any of the three */
+    llmk_tensor y;       /* out: [T, H], any of the three; not over the plan's tensors either */
     uint32_t flags;      /* none yet: 0 */
 } llmk_moe_forward_args;
 

@@ -328,6 +328,19 @@ static void check_tensor(llmk_checker *c, const char *name, const llmk_tensor *t
     c->views[c->count++].role = role;
 }
 
+void llmk_check_input_of(llmk_checker *c, const char *name, const llmk_view *view)
+{
+    if (c->status != LLMK_OK || !view->present)
+        return;
+    if (c->count == LLMK_MAX_VIEWS) {
+        fail(c, LLMK_INTERNAL, "too many tensors");
+        return;
+    }
+    c->views[c->count].name = name;
+    c->views[c->count].view = view;
+    c->views[c->count++].role = LLMK_INPUT;
+}
+
 static bool is_present(const llmk_checker *c, const llmk_tensor *t)
 {
     return t->buffer != NULL || (c->dry && t->dtype != LLMK_DTYPE_NONE);

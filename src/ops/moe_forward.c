@@ -14,6 +14,20 @@ typedef struct problem {
     llmk_view x, ids, weights, y;
 } problem;
 
+/* The plan's tensors, which no call may write. */
+static void check_inputs_of(llmk_checker *c, const llmk_moe_plan *plan)
+{
+    llmk_check_input_of(c, "the plan's gate", &plan->gate);
+    llmk_check_input_of(c, "the plan's router_bias", &plan->router_bias);
+    llmk_check_input_of(c, "the plan's correction", &plan->correction);
+    llmk_check_input_of(c, "the plan's map", &plan->map);
+    llmk_check_input_of(c, "the plan's gate_bias", &plan->whole_gate_bias);
+    if (plan->gated.up != plan->gate_weights)
+        llmk_check_input_of(c, "the plan's up_bias", &plan->gated.up_bias);
+    llmk_check_input_of(c, "the plan's down_bias", &plan->down_bias);
+    llmk_check_input_of(c, "the plan's shared_router", &plan->shared_router);
+}
+
 static llmk_status check(llmk_context *ctx, const void *args, bool dry, void *out)
 {
     llmk_moe_forward_args a;
@@ -44,6 +58,7 @@ static llmk_status check(llmk_context *ctx, const void *args, bool dry, void *ou
     }
     llmk_check_tensor(&c, "y", &a.y, LLMK_FLOATS, LLMK_OUTPUT, &p->y);
     llmk_check_matrix(&c, "y", &p->y, p->x.nrows, plan->hidden);
+    check_inputs_of(&c, plan);
     return llmk_check_end(&c);
 }
 

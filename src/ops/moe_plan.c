@@ -145,6 +145,7 @@ static void check_biases(llmk_checker *c, const llmk_moe_desc *d, llmk_moe_plan 
     const uint64_t outputs = p->gated.outputs;
     llmk_check_optional(c, "gate_bias", &d->gate_bias, LLMK_FLOATS, LLMK_INPUT, &p->gate_bias);
     llmk_check_matrix(c, "gate_bias", &p->gate_bias, p->held, split ? outputs : 2 * outputs);
+    p->whole_gate_bias = p->gate_bias;
     if (split) {
         llmk_check_optional(c, "up_bias", &d->up_bias, LLMK_FLOATS, LLMK_INPUT, &p->gated.up_bias);
         llmk_check_matrix(c, "up_bias", &p->gated.up_bias, p->held, outputs);

@@ -20,6 +20,7 @@ struct llmk_moe_plan {
     llmk_view gate, router_bias, correction, map;
     const llmk_weights *gate_weights, *down_weights;
     llmk_view gate_bias, down_bias;
+    llmk_view whole_gate_bias; /* gate_bias has the gate's half of it, gated.up_bias up's */
     grouped_gate gated;
 
     bool has_shared;

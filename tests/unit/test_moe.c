@@ -225,6 +225,87 @@ static void test_orders(void **state)
     llmk_weights_free(other);
 }
 
+/* What a call writes must lie outside of the plan's tensors as well as of its own. */
+static void test_overlaps(void **state)
+{
+    enum { MAPPED = 6 };
+    static const int32_t map[MAPPED] = {0, -1, 1, 2, -1, 3};
+    static const llmk_gate_layout layouts[] = {LLMK_GATE_SPLIT, LLMK_GATE_PACKED,
+                                               LLMK_GATE_INTERLEAVED};
+    fixture *f = *state;
+    layer l = make_layer(f);
+    llmk_weights *both = make_weights(f, EXPERTS, 2 * WIDTH, HIDDEN / 2),
+                 *down = make_weights(f, EXPERTS, HIDDEN / 2, WIDTH),
+                 *up = make_weights(f, EXPERTS, WIDTH, HIDDEN / 2),
+                 *gate = make_weights(f, EXPERTS, WIDTH, HIDDEN / 2),
+                 *shared_down = make_weights(f, 1, HIDDEN / 2, WIDTH),
+                 *shared = make_weights(f, 1, WIDTH, HIDDEN / 2),
+                 *shared_both = make_weights(f, 1, 2 * WIDTH, HIDDEN / 2);
+    const uint64_t hidden = HIDDEN / 2, bytes = sizeof values;
+    cl_mem whole = make_buffer(f, NULL, 8 * bytes);
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        const bool split = layouts[i] == LLMK_GATE_SPLIT;
+        const uint64_t wide = split ? WIDTH : 2 * WIDTH;
+        llmk_moe_desc d = l.desc;
+        llmk_moe_plan *plan = NULL;
+        d.layout = layouts[i];
+        d.gate_weights = split ? gate : both;
+        d.up_weights = split ? up : NULL;
+        d.down_weights = down;
+        d.shared_gate_weights = split ? shared : shared_both;
+        d.shared_up_weights = split ? shared : NULL;
+        d.shared_down_weights = shared_down;
+        d.gate = llmk_matrix_strided(whole, 0, LLMK_F32, MAPPED, hidden, hidden);
+        d.router_bias = llmk_vector(whole, LLMK_F32, MAPPED);
+        d.router_bias.offset = bytes;
+        d.correction = llmk_vector(whole, LLMK_F32, MAPPED);
+        d.correction.offset = 2 * bytes;
+        d.map = llmk_vector(whole, LLMK_I32, MAPPED);
+        d.map.offset = 3 * bytes;
+        d.gate_bias = llmk_matrix_strided(whole, 4 * bytes, LLMK_F32, EXPERTS, wide, 100);
+        if (split)
+            d.up_bias = llmk_matrix_strided(whole, 5 * bytes, LLMK_F32, EXPERTS, wide, 100);
+        d.down_bias = llmk_matrix_strided(whole, 6 * bytes, LLMK_F32, EXPERTS, hidden, hidden);
+        d.shared_router = llmk_matrix_strided(whole, 7 * bytes, LLMK_F32, 1, hidden, hidden);
+        assert_int_equal(clEnqueueWriteBuffer(f->queue, whole, CL_TRUE, 3 * bytes, sizeof map, map,
+                                              0, NULL, NULL),
+                         CL_SUCCESS);
+        if (llmk_moe_plan_create(f->ctx, &d, 4, &plan) != LLMK_OK)
+            fail_msg("%s", llmk_error_message());
+        static const char *const names[] = {"gate",      "router_bias",  "correction",
+                                            "map",       "gate_bias",    "up_bias",
+                                            "down_bias", "shared_router"};
+        for (size_t at = 0; at < 8; at++) {
+            llmk_moe_forward_args a = make_args(&l, plan, 4);
+            char sentence[80];
+            a.x = llmk_matrix_strided(l.x, 0, LLMK_F32, 4, hidden, hidden);
+            a.y = llmk_matrix_strided(whole, at * bytes + 4, LLMK_F32, 4, hidden, hidden);
+            snprintf(sentence, sizeof sentence, "y overlaps the plan's %s", names[at]);
+            if (!split && at == 5) {
+                assert_int_equal(llmk_moe_forward(f->ctx, f->queue, &a, NULL), LLMK_OK);
+                continue;
+            }
+            assert_int_equal(llmk_moe_forward(f->ctx, f->queue, &a, NULL), LLMK_OVERLAP);
+            assert_non_null(strstr(llmk_error_message(), sentence));
+        }
+        /* The second half of the gate's biases is up's, and what lies beside it nobody's. */
+        llmk_moe_forward_args a = make_args(&l, plan, 4);
+        a.x = llmk_matrix_strided(l.x, 0, LLMK_F32, 4, hidden, hidden);
+        a.y = llmk_matrix_strided(whole, 4 * bytes + 20 * sizeof(float), LLMK_F32, 4, hidden, 100);
+        assert_int_equal(llmk_moe_forward(f->ctx, f->queue, &a, NULL),
+                         split ? LLMK_OK : LLMK_OVERLAP);
+        a.y.offset = 4 * bytes + 40 * sizeof(float);
+        assert_int_equal(llmk_moe_forward(f->ctx, f->queue, &a, NULL), LLMK_OK);
+        clFinish(f->queue);
+        llmk_moe_plan_free(plan);
+    }
+    clReleaseMemObject(whole);
+    llmk_weights *const all[] = {both, down, up, gate, shared_down, shared, shared_both};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        llmk_weights_free(all[i]);
+    free_layer(&l);
+}
+
 /* ---- Kernels ---- */
 
 typedef struct counter {
@@ -396,6 +477,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_plan_refusals, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_orders, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_overlaps, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_kernels, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_busy, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_same_bits, set_up, tear_down),
