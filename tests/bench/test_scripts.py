@@ -264,6 +264,71 @@ class Scripts(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("BEYOND THE NOISE", done.stdout)
 
+    def refused(self, *command, status=1):
+        """Ends with a sentence, not a traceback, and nothing on stdout."""
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stdout), (status, ""), done.stderr)
+        self.assertNotIn("Traceback", done.stderr)
+        self.assertIn(os.path.basename(command[0]) + ": ", done.stderr)
+        return done.stderr
+
+    def test_tune_compare_refuses_what_are_no_rows(self):
+        command = os.path.join(BENCH, "tune_compare")
+        row = {"op": "linear", "variant": "cpu", "measured": {"case": "c", "us": 1, "default_us": 2}}
+        good, path = (os.path.join(self.folder.name, name) for name in ("good.json", "bad.json"))
+        with open(good, "w", encoding="utf-8") as file:
+            json.dump({"rows": [row]}, file)
+        documents = ["", "[]", "{}", '{"rows": null}', '{"rows": [1]}', "[" * 100000, "\xff",
+                     json.dumps({"rows": [{**row, "variant": 3}]}),
+                     json.dumps({"rows": [{**row, "config": []}]}),
+                     json.dumps({"rows": [{**row, "measured": None}]}),
+                     json.dumps({"rows": [{"op": "linear", "measured": row["measured"]}]})]
+        for name in ("us", "default_us"):
+            for value in (0, -1, "1", None, True, [], float("nan"), float("inf")):
+                documents.append(json.dumps(
+                    {"rows": [{**row, "measured": {**row["measured"], name: value}}]}))
+        documents.append(json.dumps(
+            {"rows": [{**row, "measured": {**row["measured"], "case": ["c"]}}]}))
+        for document in documents:
+            with self.subTest(document[:60]):
+                with open(path, "w", encoding="latin-1") as file:
+                    file.write(document)
+                self.assertIn("bad.json", self.refused(command, good, path, status=2))
+        self.assertIn("nowhere", self.refused(command, "/nowhere", good, status=2))
+        self.refused(command, good, good, "--noise", "nan", status=2)
+
+    def test_sustain_refuses(self):
+        bench = self.write("bench", FAKE_BENCH)
+        command = [os.path.join(BENCH, "sustain"), "--bench", bench, "--peers", "", "op a=1"]
+        for seconds in ("0", "-1", "nan", "inf", "x"):
+            with self.subTest(seconds):
+                self.assertIn("--seconds", self.refused(*command, "--seconds", seconds, status=2))
+        self.assertIn("/nowhere/at/all", self.refused(*command, "--json", "/nowhere/at/all"))
+
+    def test_moe_roofline_refuses(self):
+        command = os.path.join(BENCH, "moe_roofline")
+        data, page = (os.path.join(self.folder.name, name) for name in ("data.json", "page.md"))
+        with open(page, "w", encoding="utf-8") as file:
+            file.write("<!-- moe_roofline -->\n<!-- moe_roofline -->\n")
+        nowhere = os.path.join(self.folder.name, "nowhere")
+        self.assertIn("llmk-bench", self.refused(command, "measure", data, "--build", nowhere))
+        self.assertIn("nowhere", self.refused(command, "draw", nowhere, "a.svg", page))
+        for document in ("", "[]", "{}", '{"bench": {}, "dense": {}, "layers": []}', "[" * 100000):
+            with self.subTest(document[:60]):
+                with open(data, "w", encoding="utf-8") as file:
+                    file.write(document)
+                self.assertIn("data.json", self.refused(command, "draw", data, "a.svg", page))
+        self.write("llmk-bench", FAKE_BENCH.replace('"us": 10.0,', '"us": 10.0, "tflops": 1.0,'))
+        self.write("llmk-demo", "import sys; sys.exit('no such model')")
+        measure = (command, "measure", data, "--build", self.folder.name)
+        self.assertIn("no such model", self.refused(*measure))
+        for case in ("", "mixtral-8x7b", "mixtral-8x7b many"):
+            self.assertIn("MODEL TOKENS", self.refused(*measure, "--case", case))
+        self.write("llmk-demo", "print('nothing of interest')")
+        self.assertIn("llmk-demo", self.refused(*measure))
+        self.write("llmk-bench", "import sys; sys.exit('no device')")
+        self.assertIn("llmk-bench", self.refused(*measure))
+
     def test_compare(self):
         ours = {"device": "d", "library": "l", "date": "t", "results": [
             {"case": "linear m=1 n=2", "variant": "ref", "us": 10.0},
