@@ -305,6 +305,27 @@ class Scripts(unittest.TestCase):
                 self.assertIn("--seconds", self.refused(*command, "--seconds", seconds, status=2))
         self.assertIn("/nowhere/at/all", self.refused(*command, "--json", "/nowhere/at/all"))
 
+    def test_bars_refuses(self):
+        command = [os.path.join(BENCH, "bars"), "--bench", self.write("bench", FAKE_BENCH), "--bars"]
+        self.assertIn("nowhere", self.refused(*command, "/nowhere", status=2))
+        for lines in ("op a=1 | us <= 3\n", "group g: a group\nop a=1\n"):
+            with self.subTest(lines):
+                self.assertIn("bars.txt", self.refused(*command, self.write("bars.txt", lines),
+                                                       status=2))
+        listing = self.write("bars.txt", "group g: a group\nop a=1 | us <= 11\n")
+        self.assertIn("--out", self.refused(*command, listing, "--out", os.path.join(command[2], "x"),
+                                            status=2))
+
+    def test_compare_refuses(self):
+        command, path = os.path.join(BENCH, "compare"), os.path.join(self.folder.name, "bad.json")
+        self.assertIn("nowhere", self.refused(command, "/nowhere", "/nowhere"))
+        for document in ("", "[]", "{}", '{"device": 1, "library": 1, "date": 1, "torch": 1}',
+                         "[" * 100000):
+            with self.subTest(document[:60]):
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(document)
+                self.assertIn("bad.json", self.refused(command, path, path))
+
     def test_moe_roofline_refuses(self):
         command = os.path.join(BENCH, "moe_roofline")
         data, page = (os.path.join(self.folder.name, name) for name in ("data.json", "page.md"))
