@@ -229,15 +229,19 @@ static void show_progress(const run_state *r, size_t index)
 {
     enum { WIDTH = 20 };
     char bar[WIDTH + 1];
-    const double spent = tune_now() - r->started;
-    const double done = fmax((double)index / (double)r->plan.count, spent / r->set->budget);
+    char limit[32] = "";
+    const double spent = tune_now() - r->started, budget = r->set->budget;
+    const double done =
+        fmax((double)index / (double)r->plan.count, budget > 0 ? spent / budget : 0);
     if (!isatty(STDERR_FILENO))
         return;
+    if (budget > 0)
+        snprintf(limit, sizeof limit, " of %.0f", budget);
     memset(bar, ' ', WIDTH);
     memset(bar, '=', (size_t)(fmin(done, 1) * WIDTH));
     bar[WIDTH] = '\0';
-    fprintf(stderr, "\r\033[K[%s] %zu/%zu cases, %.0f of %.0f s  %.80s", bar, index + 1,
-            r->plan.count, spent, r->set->budget, r->plan.list[index].text);
+    fprintf(stderr, "\r\033[K[%s] %zu/%zu cases, %.0f%s s  %.80s", bar, index + 1, r->plan.count,
+            spent, limit, r->plan.list[index].text);
 }
 
 static void report_dropped(void *user, const char *candidate, const char *why)

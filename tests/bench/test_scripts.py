@@ -10,6 +10,7 @@ import importlib.util
 import io
 import json
 import os
+import pty
 import subprocess
 import sys
 import tempfile
@@ -433,6 +434,25 @@ class Scripts(unittest.TestCase):
         self.assertGreater(hello["copy_gbs"], 0)
         self.assertIn('no operator "nothing"', answers[0]["unknown"])
         self.assertIn("unknown", answers[1])
+
+    def test_llmk_tune_shows_progress_without_a_budget(self):
+        tune = os.path.join(os.path.dirname(LLMK_BENCH or ""), "llmk-tune")
+        if not LLMK_BENCH or not os.path.exists(tune):
+            self.skipTest("no llmk-tune beside the llmk-bench given")
+        ours, theirs = pty.openpty()
+        with subprocess.Popen(
+                [tune, "--budget", "0", "--db",
+                 os.path.join(self.folder.name, "rows.json"), "--seconds", "0.01", "add cols=64",
+                 "add cols=4096"], stdout=subprocess.DEVNULL, stderr=theirs) as run:
+            os.close(theirs)
+            text = b""
+            with contextlib.suppress(OSError):  # how a terminal ends
+                while more := os.read(ours, 4096):
+                    text += more
+        os.close(ours)
+        self.assertEqual(run.returncode, 0, text)
+        self.assertRegex(text, rb"\[ {20}\] 1/2 cases, \d+ s  add")
+        self.assertRegex(text, rb"\[={10} {10}\] 2/2 cases, \d+ s  add")
 
     HUGE = ("rmsnorm rows=99999999999 h=99999999", "linear n=99999999999 k=99999999",
             "linear n=9999999 k=9999999", "gated_activation rows=0 d=9007199254740992",
