@@ -350,7 +350,7 @@ static bool sizes_of(const void *problem_, uint64_t sizes[LLMK_TUNING_SIZES])
 /* ---- Self-test ---- */
 
 enum { EXPERTS = 4, CHOSEN = 2, FEW = 5, MANY = 40 };
-/* Of the kernels on wgmma, whose tiles are up to 160 or 192 rows x 256 x 64. */
+/* Of the kernels on wgmma, whose tiles are up to 128 or 192 rows x 256 x 64. */
 enum { EVEN_HIDDEN = 160, EVEN_OUTPUTS = 96, EVEN_MANY = 200, EVEN_MOST = 600 };
 
 static double activated(const grouped_gate *g, double gate, double up)
