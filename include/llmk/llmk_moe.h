@@ -223,7 +223,7 @@ LLMK_API void llmk_moe_plan_free(llmk_moe_plan *plan);
 /* Kernels that llmk_moe_forward enqueues for so many tokens, routed by the plan where it has a
  * gate: whatever the routing, and one more for every further buffer that weights lie in. At 8
  * tokens or fewer with up to 64 experts each, without a shared expert and weights in one buffer
- * each, 4, or 3 for one token and a small gate; else 5 to 7. 0 where plan is NULL. */
+ * each, 4 as a rule, or 3 for one token and a small gate; else 5 to 7. 0 where plan is NULL. */
 LLMK_API uint32_t llmk_moe_plan_kernels(const llmk_moe_plan *plan, uint64_t tokens);
 
 typedef struct llmk_moe_forward_args {
