@@ -282,7 +282,7 @@ class Scripts(unittest.TestCase):
         documents = ["", "[]", "{}", '{"rows": null}', '{"rows": [1]}', "[" * 100000, "\xff",
                      json.dumps({"rows": [{**row, "variant": 3}]}),
                      json.dumps({"rows": [{**row, "config": []}]}),
-                     json.dumps({"rows": [{**row, "measured": None}]}),
+                     json.dumps({"rows": [{**row, "measured": "yes, case"}]}),
                      json.dumps({"rows": [{"op": "linear", "measured": row["measured"]}]})]
         for name in ("us", "default_us"):
             for value in (0, -1, "1", None, True, [], float("nan"), float("inf")):
@@ -297,6 +297,11 @@ class Scripts(unittest.TestCase):
                 self.assertIn("bad.json", self.refused(command, good, path, status=2))
         self.assertIn("nowhere", self.refused(command, "/nowhere", good, status=2))
         self.refused(command, good, good, "--noise", "nan", status=2)
+        with open(path, "w", encoding="utf-8") as file:  # notes are no rows, and no fault
+            json.dump({"rows": [row, {**row, "measured": None}]}, file)
+        done = subprocess.run([command, good, path], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("summary compared=1 ", done.stdout)
 
     def test_sustain_refuses(self):
         bench = self.write("bench", FAKE_BENCH)
