@@ -330,7 +330,7 @@ static tune_answer hold_against_zipf(run_state *r, const char *text, const tune_
 {
     char skewed[600];
     tune_problem problem;
-    tune_pair pair;
+    tune_pair pair = {.median = 0};
     if (strncmp(text, "moe_forward", 11) != 0 || strstr(text, "routing=") ||
         strcmp(result->winner, TUNE_DEFAULT) == 0)
         return TUNE_OK;
