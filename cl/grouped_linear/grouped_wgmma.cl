@@ -70,17 +70,6 @@ LINEAR_INLINE share_t share_of(const grouped_t g, const end_t e, const part_t p)
     return s;
 }
 
-LINEAR_INLINE void store4_at(const end_t e, ulong at, float4 v)
-{
-    if (e.y_type == DT_F32)
-        *(global float4 *)((global float *)e.y + at) = v;
-    else if (e.y_type == DT_F16)
-        *(global uint2 *)((global ushort *)e.y + at) =
-            (uint2)(nv_float2_to_f16x2(v.x, v.y), nv_float2_to_f16x2(v.z, v.w));
-    else
-        *(global uint2 *)((global ushort *)e.y + at) =
-            (uint2)(nv_float2_to_bf16x2(v.x, v.y), nv_float2_to_bf16x2(v.z, v.w));
-}
 LINEAR_INLINE void store2_at(const end_t e, ulong at, float2 v)
 {
     if (e.y_type == DT_F32)

@@ -239,17 +239,7 @@ LINEAR_INLINE void bring_groups(const groups_t g, const weights_t w, const uint 
 
 // ---- The end of a tile
 
-typedef struct {
-    global const void *bias, *up_bias;
-    rows_t bias_rows, up_bias_rows;
-    uint bias_type, up_bias_type; // 0: none
-    global void *y;
-    rows_t y_rows;
-    uint y_type, outputs;
-    bool is_gated, alternate; // rows of the gate and of up alternate
-    uint activation;
-    float limit, alpha;
-} end_t;
+#include "grouped_linear/grouped_wgmma_end.clh"
 
 // The two warps whose rows of W are of the gate and of up.
 static inline void sync_pair(uint warp)
@@ -269,18 +259,6 @@ LINEAR_INLINE float4 bias4_of(global const void *bias, uint type, const rows_t r
 }
 // Rows of y, and those of biases, have one stride.
 LINEAR_INLINE ulong y_of(const end_t e, uint row) { return e.y_rows.offset + row * e.y_rows.s0; }
-LINEAR_INLINE void store4_at(const end_t e, ulong at, float4 v)
-{
-    if (e.y_type == DT_F32)
-        *(global float4 *)((global float *)e.y + at) = v;
-    else if (e.y_type == DT_F16)
-        *(global uint2 *)((global ushort *)e.y + at) =
-            (uint2)(nv_float2_to_f16x2(v.x, v.y), nv_float2_to_f16x2(v.z, v.w));
-    else
-        *(global uint2 *)((global ushort *)e.y + at) =
-            (uint2)(nv_float2_to_bf16x2(v.x, v.y), nv_float2_to_bf16x2(v.z, v.w));
-}
-
 LINEAR_INLINE float4 gated4(const end_t e, float4 gate, float4 up)
 {
     if (e.activation == SILU) {

@@ -481,13 +481,8 @@ LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *mem
         apply_scales(a, unit, &s, q.block + s.column * TILES, parts);
         bool stores = true;
         if (split == 1 && !piece_is_whole(again, q.piece))
-#ifdef FRAGMENT_EMULATED
-            stores = split_meet(again, q.piece, meet.sums, meet.counts, &s.sum[0][0][0],
-                                TILES * MAX_PARTS * 4, (local uint *)memory);
-#else
-            stores = split_meet(again, q.piece, meet.sums, meet.counts, &s.sum[0][0][0],
-                                TILES * MAX_PARTS * 4, unit.wave, WARPS);
-#endif
+            stores = packed_meet(again, q.piece, meet, &s.sum[0][0][0], TILES * MAX_PARTS * 4,
+                                 memory, unit.wave, WARPS);
         if (stores)
             store_tile(a, unit, &s, memory, q, parts, split);
         barrier(CLK_LOCAL_MEM_FENCE);
