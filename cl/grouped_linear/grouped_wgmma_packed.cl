@@ -383,9 +383,8 @@ LINEAR_INLINE void multiply_cuts(const groups_t g, const linear_t a, const end_t
 {
     const uint h = LARGEST, item = (uint)get_local_id(0), lane = item % 32, warp = item / 32;
     const uint row = warp % SIDE * 4 + lane / 8; // of 128 bytes, of two rows of W
-    const lane_t l = {X_BYTES(h) + warp / SIDE * SIDE_BYTES + row * NV90_ROW +
-                          ((lane & 4) ^ (row & 6)) * 16 + lane % 4 / 2 * 4,
-                      COPIED(h) + (warp * 8 + lane / 4) * 16, pairs_of(lane, row & 1),
+    const lane_t l = {X_BYTES(h) + warp / SIDE * SIDE_BYTES + nv90_quad_word(row, lane),
+                      COPIED(h) + (warp * 8 + lane / 4) * 16, pairs_of(lane),
                       nv90_descriptor(s.tiles)};
     for (uint number = 0;; number++) {
         nv90_barrier_wait(s.full + s.slot * 8, s.phase);

@@ -180,8 +180,8 @@ LINEAR_INLINE lane_t lane_of(stages_t s, const uint h)
 {
     const uint item = hidden((uint)get_local_id(0)), lane = item % 32;
     const uint block = block_of(item / 32, h), row = block * 4 + lane / 8; // of two rows of W
-    return (lane_t){X_BYTES(h) + row * NV90_ROW + ((lane & 4) ^ (row & 6)) * 16 + lane % 4 / 2 * 4,
-                    COPIED(h) + (block * 8 + lane / 4) * 16, pairs_of(lane, row & 1),
+    return (lane_t){X_BYTES(h) + nv90_quad_word(row, lane), COPIED(h) + (block * 8 + lane / 4) * 16,
+                    pairs_of(lane),
                     nv90_descriptor(s.tiles + rows_of((uint)get_local_id(0) / 32, h) * NV90_ROW)};
 }
 

@@ -131,9 +131,9 @@ static bool serves(const llmk_launch *launch, const linear_problem *p, const pac
 static packed_plan best_plan(const llmk_launch *launch, const linear_problem *p, uint64_t n)
 {
     static const packed_shape units[] = {
-        {"linear_wgmma_packed_32", 32, 256, 800, 450, 3000, false},
-        {"linear_wgmma_packed_64", 64, 256, 950, 520, 3000, false},
-        {"linear_wgmma_packed_128", 128, 256, 1390, 710, 3500, false},
+        {"linear_wgmma_packed_32", 32, 256, 800, 430, 3000, false},
+        {"linear_wgmma_packed_64", 64, 256, 950, 495, 3000, false},
+        {"linear_wgmma_packed_128", 128, 256, 1390, 670, 3500, false},
         NARROW_64,
         {"linear_wgmma_narrow_256", 256, 128, 0, 645, 3500, true}};
     static const packed_shape totals[] = {

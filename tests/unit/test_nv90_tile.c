@@ -47,6 +47,26 @@ static void test_banks(void **state)
         }
 }
 
+/* A lane reads words of all four lanes of its quad, whose 16 bytes lie in the order of lanes, eight in a
+ * row: with each load a warp asks for sixteen words, in sixteen banks. */
+static void test_quad_words(void **state)
+{
+    (void)state;
+    for (uint32_t block = 0; block < ROWS; block += 4)
+        for (uint32_t i = 0; i < 4; i++) {
+            uint32_t banks = 0;
+            for (uint32_t lane = 0; lane < 32; lane++) {
+                const uint32_t row = block + lane / 8, other = lane / 4 * 4 + i;
+                const uint32_t at = nv90_quad_word(row, lane) ^ 16 * i;
+                assert_int_equal(at, nv90_offset(row, other % 8) + lane % 4 / 2 * 4);
+                if (lane % 2 == 0) {
+                    assert_int_equal(banks >> at % 128 / 4 & 1, 0);
+                    banks |= (uint32_t)1 << at % 128 / 4;
+                }
+            }
+        }
+}
+
 static void test_descriptor(void **state)
 {
     (void)state;
@@ -104,8 +124,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_offsets),    cmocka_unit_test(test_banks),
-        cmocka_unit_test(test_descriptor), cmocka_unit_test(test_columns),
-        cmocka_unit_test(test_units),
+        cmocka_unit_test(test_quad_words), cmocka_unit_test(test_descriptor),
+        cmocka_unit_test(test_columns),    cmocka_unit_test(test_units),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
