@@ -196,8 +196,8 @@ static void test_pairs(void **state)
 {
     (void)state;
     counted_work slow = {.pause = 400000}, quick = {.pause = 100000};
-    const bench_work first = {session.queue, enqueue_pause, &slow, 3};
-    const bench_work second = {session.queue, enqueue_pause, &quick, 1};
+    const bench_work first = {session.queue, enqueue_pause, &slow, 3, NULL};
+    const bench_work second = {session.queue, enqueue_pause, &quick, 1, NULL};
     bench_pair pair;
     assert_true(bench_measure_pair(&first, &second, 1e6, 0.03, &pair));
     assert_true(pair.first.us.count >= 3 && pair.difference.count == pair.first.us.count);

@@ -1,0 +1,58 @@
+/* bench_hold.c - fills of a buffer: long, and launched in no time. */
+#include "tools/common/bench_hold.h"
+
+#include "tools/common/bench_measure.h"
+
+#include <math.h>
+
+#define FILL_BYTES (256u << 20)
+#define MOST_FILLS 400
+
+static bool fill(const bench_hold *hold, size_t count, cl_event *end)
+{
+    const cl_uint zero[4] = {0};
+    for (size_t i = 0; i < count; i++)
+        if (clEnqueueFillBuffer(hold->queue, hold->buffer, zero, sizeof zero, 0, FILL_BYTES, 0,
+                                NULL, end && i + 1 == count ? end : NULL) != CL_SUCCESS)
+            return false;
+    return true;
+}
+
+bool bench_hold_open(bench_hold *hold, cl_context ctx, cl_command_queue queue, cl_ulong max_bytes)
+{
+    cl_int err = CL_INVALID_BUFFER_SIZE;
+    *hold = (bench_hold){.queue = queue};
+    if (max_bytes >= FILL_BYTES)
+        hold->buffer = clCreateBuffer(ctx, CL_MEM_READ_WRITE, FILL_BYTES, NULL, &err);
+    for (int round = 0; hold->buffer && round < 2; round++) { /* the first makes the memory */
+        const double start = bench_now();
+        if (!fill(hold, 8, NULL) || clFinish(queue) != CL_SUCCESS)
+            bench_hold_close(hold);
+        hold->seconds = (bench_now() - start) / 8;
+    }
+    return hold->buffer != NULL;
+}
+
+void bench_hold_close(bench_hold *hold)
+{
+    if (hold->buffer)
+        clReleaseMemObject(hold->buffer);
+    hold->buffer = NULL;
+}
+
+bool bench_hold_begin(const bench_hold *hold, double seconds, cl_event *end)
+{
+    const double fills = ceil(seconds / fmax(hold->seconds, 1e-6));
+    return fill(hold, (size_t)fmin(fmax(fills, 1), MOST_FILLS), end);
+}
+
+bool bench_hold_wait(cl_event end)
+{
+    cl_int state = CL_COMPLETE;
+    const bool held = clGetEventInfo(end, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state,
+                                     NULL) == CL_SUCCESS &&
+                      state > CL_COMPLETE;
+    const bool waited = clWaitForEvents(1, &end) == CL_SUCCESS;
+    clReleaseEvent(end);
+    return held && waited;
+}
