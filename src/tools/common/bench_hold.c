@@ -5,25 +5,23 @@
 
 #include <math.h>
 
-#define FILL_BYTES (256u << 20)
 #define MOST_FILLS 400
 
 static bool fill(const bench_hold *hold, size_t count, cl_event *end)
 {
     const cl_uint zero[4] = {0};
     for (size_t i = 0; i < count; i++)
-        if (clEnqueueFillBuffer(hold->queue, hold->buffer, zero, sizeof zero, 0, FILL_BYTES, 0,
+        if (clEnqueueFillBuffer(hold->queue, hold->buffer, zero, sizeof zero, 0, hold->bytes, 0,
                                 NULL, end && i + 1 == count ? end : NULL) != CL_SUCCESS)
             return false;
     return true;
 }
 
-bool bench_hold_open(bench_hold *hold, cl_context ctx, cl_command_queue queue, cl_ulong max_bytes)
+bool bench_hold_open(bench_hold *hold, cl_context ctx, cl_command_queue queue, size_t bytes)
 {
-    cl_int err = CL_INVALID_BUFFER_SIZE;
-    *hold = (bench_hold){.queue = queue};
-    if (max_bytes >= FILL_BYTES)
-        hold->buffer = clCreateBuffer(ctx, CL_MEM_READ_WRITE, FILL_BYTES, NULL, &err);
+    cl_int err;
+    *hold = (bench_hold){.queue = queue, .bytes = bytes};
+    hold->buffer = clCreateBuffer(ctx, CL_MEM_READ_WRITE, bytes, NULL, &err);
     for (int round = 0; hold->buffer && round < 2; round++) { /* the first makes the memory */
         const double start = bench_now();
         if (!fill(hold, 8, NULL) || clFinish(queue) != CL_SUCCESS)

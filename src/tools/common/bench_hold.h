@@ -14,11 +14,12 @@
 typedef struct bench_hold {
     cl_command_queue queue;
     cl_mem buffer;  /* that is filled again and again; NULL: there is no hold */
+    size_t bytes;   /* of it */
     double seconds; /* of one fill */
 } bench_hold;
 
 /* False where the device makes none: calls are then timed as they are. */
-bool bench_hold_open(bench_hold *hold, cl_context ctx, cl_command_queue queue, cl_ulong max_bytes);
+bool bench_hold_open(bench_hold *hold, cl_context ctx, cl_command_queue queue, size_t bytes);
 void bench_hold_close(bench_hold *hold);
 
 /* Occupies the queue for about so many seconds; `end` is set to the event of its last command. */

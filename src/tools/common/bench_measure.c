@@ -13,7 +13,7 @@
 /* Longer queues gain nothing, and some drivers keep an object for every command in one. */
 #define MOST_CALLS 10000
 
-/* Behind a hold: calls that fit into a driver's queue, and how often the hold may be too short. */
+/* Behind a hold: calls that fit into a driver's queue, and how often in turn the hold may be too short. */
 #define HELD_CALLS     200
 #define MOST_TOO_SHORT 3
 
@@ -111,9 +111,10 @@ static double take(turn *t, size_t index)
     while (t->hold > 0) {
         bool held;
         took = time_held(t->work, t->calls, &t->set, t->hold, &held);
+        t->too_short = held ? 0 : t->too_short + 1;
         if (took < 0 || held)
             break;
-        t->hold = t->too_short++ < MOST_TOO_SHORT ? 2 * t->hold : 0;
+        t->hold = t->too_short <= MOST_TOO_SHORT ? 2 * t->hold : 0;
     }
     if (t->hold <= 0)
         took = time_batch(t->work, t->calls, &t->set);

@@ -191,6 +191,8 @@ static bool enqueue(void *user, size_t set)
     return case_run_enqueue(w->run, set, NULL) == LLMK_OK;
 }
 
+/* Of a hold's buffer: 60 us on the fastest cards, which are many launches. */
+#define HOLD_BYTES (256u << 20)
 /* What a single call may take beyond its own time. */
 #define CALL_US 200
 
@@ -288,7 +290,7 @@ int tune_worker(void)
     }
     /* A CPU would be busy with the fills instead of enqueuing. */
     if (!llmk_is_cpu(&w.ctx->caps))
-        bench_hold_open(&w.hold, llmk_context_cl_context(w.ctx), w.queue, w.info.max_alloc_bytes);
+        bench_hold_open(&w.hold, llmk_context_cl_context(w.ctx), w.queue, HOLD_BYTES);
     while (fgets(line, sizeof line, stdin)) {
         line[strcspn(line, "\n")] = '\0';
         serve(&w, line);
