@@ -44,13 +44,19 @@ bool bench_hold_begin(const bench_hold *hold, double seconds, cl_event *end)
     return fill(hold, (size_t)fmin(fmax(fills, 1), MOST_FILLS), end);
 }
 
-bool bench_hold_wait(cl_event end)
+static bool is_over(cl_event event)
 {
     cl_int state = CL_COMPLETE;
-    const bool held = clGetEventInfo(end, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state,
-                                     NULL) == CL_SUCCESS &&
-                      state > CL_COMPLETE;
-    const bool waited = clWaitForEvents(1, &end) == CL_SUCCESS;
+    return clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL) !=
+               CL_SUCCESS ||
+           state <= CL_COMPLETE;
+}
+
+bench_held bench_hold_wait(cl_event end, cl_event soon)
+{
+    const bool was_over = is_over(end);
+    const bool late = clWaitForEvents(1, &end) != CL_SUCCESS || is_over(soon);
     clReleaseEvent(end);
-    return held && waited;
+    clReleaseEvent(soon);
+    return was_over ? BENCH_TOO_SHORT : late ? BENCH_LATE : BENCH_HELD;
 }

@@ -24,8 +24,14 @@ void bench_hold_close(bench_hold *hold);
 
 /* Occupies the queue for about so many seconds; `end` is set to the event of its last command. */
 bool bench_hold_begin(const bench_hold *hold, double seconds, cl_event *end);
-/* Waits until the hold is over, and releases `end`. False where it was over before: what was
- * enqueued meanwhile did not wait for it. */
-bool bench_hold_wait(cl_event end);
+typedef enum bench_held {
+    BENCH_HELD,
+    BENCH_TOO_SHORT, /* it was over before: what was enqueued meanwhile did not wait for it */
+    BENCH_LATE       /* this thread woke long after its end */
+} bench_held;
+
+/* Waits until the hold is over, and releases both events; `soon` is of something that is done soon
+ * after: where it is when this thread wakes, that was too late. */
+bench_held bench_hold_wait(cl_event end, cl_event soon);
 
 #endif

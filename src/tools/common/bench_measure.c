@@ -13,9 +13,11 @@
 /* Longer queues gain nothing, and some drivers keep an object for every command in one. */
 #define MOST_CALLS 10000
 
-/* Behind a hold: calls that fit into a driver's queue, and how often in turn the hold may be too short. */
+/* Behind a hold: calls that fit into a driver's queue, and how often in turn it may fail. */
 #define HELD_CALLS     200
+#define LATE_PART      50 /* of them may be done before the clock is read */
 #define MOST_TOO_SHORT 3
+#define MOST_LATE      20
 
 double bench_now(void)
 {
@@ -40,19 +42,24 @@ static double time_batch(const bench_work *work, uint64_t calls, size_t *set)
 /* As time_batch, but the calls wait in the queue until all are there. Negative on failure; *held
  * tells whether they did wait. `hold_seconds` is at least as long as enqueuing takes. */
 static double time_held(const bench_work *work, uint64_t calls, size_t *set, double hold_seconds,
-                        bool *held)
+                        bench_held *held)
 {
-    cl_event end;
-    *held = false;
+    cl_event end, soon = NULL;
     if (!bench_hold_begin(work->hold, hold_seconds, &end))
         return -1;
     bool good = true;
     for (uint64_t i = 0; i < calls && good; i++) {
         good = work->enqueue(work->user, *set);
         *set = (*set + 1) % work->sets;
+        if (i == calls / LATE_PART && good)
+            good = clEnqueueMarkerWithWaitList(work->queue, 0, NULL, &soon) == CL_SUCCESS;
+    }
+    if (!soon) {
+        clReleaseEvent(end);
+        return -1;
     }
     good = clFlush(work->queue) == CL_SUCCESS && good;
-    *held = bench_hold_wait(end);
+    *held = bench_hold_wait(end, soon);
     const double start = bench_now();
     good = clFinish(work->queue) == CL_SUCCESS && good;
     return good ? bench_now() - start : -1;
@@ -80,8 +87,8 @@ typedef struct turn {
     const bench_work *work;
     size_t set;
     uint64_t calls;
-    double hold; /* s that calls are held back; 0: they are not */
-    int too_short;
+    double hold;         /* s that calls are held back; 0: they are not */
+    int too_short, late; /* in turn */
     double us[MOST_BATCHES];
 } turn;
 
@@ -95,7 +102,7 @@ static bool begin(turn *t, const bench_work *work, double seconds, double *call)
     const double batch = fmax(SHORT_BATCH, seconds / (2 * LEAST_BATCHES));
     t->calls = (uint64_t)fmin(fmax(ceil(batch / fmax(*call, 1e-9)), 1), MOST_CALLS);
     t->hold = 0;
-    t->too_short = 0;
+    t->too_short = t->late = 0;
     if (work->hold && *call * 1e6 < BENCH_SHORT_US) {
         t->calls = t->calls < HELD_CALLS ? t->calls : HELD_CALLS;
         t->hold = 1.5 * (double)t->calls * *call + 2e-4;
@@ -109,12 +116,15 @@ static double take(turn *t, size_t index)
     const double start = bench_now();
     double took = -1;
     while (t->hold > 0) {
-        bool held;
+        bench_held held = BENCH_TOO_SHORT;
         took = time_held(t->work, t->calls, &t->set, t->hold, &held);
-        t->too_short = held ? 0 : t->too_short + 1;
-        if (took < 0 || held)
+        t->too_short = held == BENCH_TOO_SHORT ? t->too_short + 1 : 0;
+        t->late = held == BENCH_LATE ? t->late + 1 : 0;
+        if (took < 0 || held == BENCH_HELD)
             break;
-        t->hold = t->too_short <= MOST_TOO_SHORT ? 2 * t->hold : 0;
+        t->hold = t->too_short > MOST_TOO_SHORT || t->late > MOST_LATE ? 0
+                  : held == BENCH_TOO_SHORT                            ? 2 * t->hold
+                                                                       : t->hold;
     }
     if (t->hold <= 0)
         took = time_batch(t->work, t->calls, &t->set);
