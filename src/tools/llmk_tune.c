@@ -477,6 +477,8 @@ static int list_all(const settings *set, const llmk_context *ctx)
     printf("Rows of %s\n", set->db);
     if (!tune_db_list(set->db, ctx, stdout, error, sizeof error))
         return complain("%s", error) - 1;
+    printf("\nRows in the library for this device\n");
+    tune_db_list_built_in(ctx, stdout);
     printf("\nConfigurations\n");
     for (llmk_op id = 0; id < 64; id++) {
         const llmk_operator *op = llmk_operator_get(id);

@@ -30,6 +30,29 @@ __attribute__((format(printf, 3, 4))) static bool fail(char *error, size_t size,
     return false;
 }
 
+static void print_row(FILE *out, const llmk_tuning_row *r, const char *times, const char *state)
+{
+    char line[2048];
+    snprintf(line, sizeof line, "%-16s %-30s %s%s%s  [%s]%s  %s%s%s", r->op ? r->op : "?",
+             r->shape ? r->shape : "any shape", r->variant ? r->variant : "?", r->config ? "@" : "",
+             r->config ? r->config : "", r->types ? r->types : "any types", times, state,
+             r->from ? ", not measured on such a device: " : "", r->from ? r->from : "");
+    llmk_make_printable(line, false);
+    fprintf(out, "%s\n", line);
+}
+
+void tune_db_list_built_in(const llmk_context *ctx, FILE *out)
+{
+    for (size_t i = 0; i < llmk_tuning_built_in_count; i++) {
+        const llmk_tuning_row *row = &llmk_tuning_built_in[i];
+        llmk_reason why = {"used"};
+        if (!llmk_tuning_is_for(ctx, row))
+            continue;
+        llmk_tuning_check(ctx, row, &why);
+        print_row(out, row, "", why.text);
+    }
+}
+
 #ifdef LLMK_HAVE_JANSSON
 
 static void ignore(void *user, size_t index, const llmk_tuning_row *row)
@@ -336,17 +359,6 @@ bool tune_db_export(const char *path, const llmk_context *ctx, const char *to, t
     return good;
 }
 
-static void print_row(FILE *out, const llmk_tuning_row *r, const char *times, const char *state)
-{
-    char line[2048];
-    snprintf(line, sizeof line, "%-16s %-30s %s%s%s  [%s]%s  %s%s%s", r->op ? r->op : "?",
-             r->shape ? r->shape : "any shape", r->variant ? r->variant : "?", r->config ? "@" : "",
-             r->config ? r->config : "", r->types ? r->types : "any types", times, state,
-             r->from ? ", not measured on such a device: " : "", r->from ? r->from : "");
-    llmk_make_printable(line, false);
-    fprintf(out, "%s\n", line);
-}
-
 bool tune_db_list(const char *path, const llmk_context *ctx, FILE *out, char *error,
                   size_t error_size)
 {
@@ -375,15 +387,6 @@ bool tune_db_list(const char *path, const llmk_context *ctx, FILE *out, char *er
         print_row(out, &r, times, why.text);
     }
     json_decref(file);
-    fprintf(out, "\nRows in the library for this device\n");
-    for (size_t n = 0; n < llmk_tuning_built_in_count; n++) {
-        const llmk_tuning_row *r = &llmk_tuning_built_in[n];
-        llmk_reason why = {"used"};
-        if (!llmk_tuning_is_for(ctx, r))
-            continue;
-        llmk_tuning_check(ctx, r, &why);
-        print_row(out, r, "", why.text);
-    }
     return true;
 }
 

@@ -38,9 +38,10 @@ bool tune_db_put(const char *path, const llmk_context *ctx, const llmk_tuning_ro
  * what the library took by itself where that was best, since it may take something else there. */
 bool tune_db_export(const char *path, const llmk_context *ctx, const char *to, tune_level level,
                     const char *other, size_t *count, char *error, size_t error_size);
-/* A line a row: what it is for, and whether it would be used; then those in the library for ctx's
- * device. */
+/* A line a row: what it is for, and whether it would be used. */
 bool tune_db_list(const char *path, const llmk_context *ctx, FILE *out, char *error,
                   size_t error_size);
+/* The same of those in the library that are for ctx's device. */
+void tune_db_list_built_in(const llmk_context *ctx, FILE *out);
 
 #endif
