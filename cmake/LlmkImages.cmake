@@ -8,7 +8,8 @@ set(LLMK_IMAGES "spirv,coopmat,nvidia,amd" CACHE STRING
   "Kinds of kernel images to build, separated by commas: spirv, coopmat, nvidia, amd; empty for none")
 set(LLMK_IMAGES_FILES "." CACHE STRING
   "Build only images of the kernel files whose path under cl matches this regular expression")
-mark_as_advanced(LLMK_IMAGES_FILES)
+set(LLMK_IMAGES_LEVEL 19 CACHE STRING "zstd's level: 1 to 19")
+mark_as_advanced(LLMK_IMAGES_FILES LLMK_IMAGES_LEVEL)
 
 string(REPLACE "," ";" llmk_image_words "${LLMK_IMAGES}")
 foreach(word IN LISTS llmk_image_words) # empty ones too
@@ -184,7 +185,7 @@ function(llmk_images target cl)
     string(REPLACE "," ";" suffixes "${suffixes}")
     list(TRANSFORM suffixes PREPEND "${out}/packed/${stem}." OUTPUT_VARIABLE outputs)
     add_custom_command(OUTPUT ${outputs}
-      COMMAND "${llmk_python}" "${script}" compile "${out}/tools.json" "${cl}" "${out}" "${job}"
+      COMMAND "${llmk_python}" -I -S "${script}" compile "${out}/tools.json" "${cl}" "${out}" "${job}"
       DEPENDS "${script}" "${out}/tools.json" "${cl}/${file}" ${headers}
       DEPFILE "${out}/raw/${stem}.${name}.d"
       COMMENT "Kernel image ${stem} (${name})"

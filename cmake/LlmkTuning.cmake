@@ -1,7 +1,7 @@
 # llmk_tuning_rows(TARGET FILE...)
 #
 # Compiles files of tuned rows (docs/tuning.md) into TARGET as llmk_tuning_built_in of
-# src/core/tuning.h. Rows without a measurement are notes, and left out. The files are read when CMake
+# src/core/tuning.h. Rows that neither were measured nor say where they come from are notes, and left out. The files are read when CMake
 # configures, and it configures again when one changes.
 
 function(llmk_tuning_rows target)
@@ -20,11 +20,12 @@ function(llmk_tuning_rows target)
       foreach(index RANGE ${last})
         string(JSON row GET "${text}" rows ${index})
         string(JSON type ERROR_VARIABLE error TYPE "${row}" measured)
-        if(NOT type STREQUAL "OBJECT")
+        string(JSON from ERROR_VARIABLE no_from GET "${row}" from)
+        if(NOT type STREQUAL "OBJECT" AND no_from)
           continue()
         endif()
         string(APPEND rows "    {")
-        foreach(member op types shape variant config hash device architecture vendor)
+        foreach(member op types shape variant config hash device architecture vendor from)
           string(JSON value ERROR_VARIABLE error GET "${row}" ${member})
           if(NOT error)
             if(value MATCHES "[\"\\\\]")

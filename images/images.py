@@ -129,7 +129,7 @@ class Job:
         os.makedirs(os.path.dirname(self.packed), exist_ok=True)
 
     def pack(self, suffix):
-        zstd = [self.tools["zstd"], "-19", "--check", "--force", "--quiet"]
+        zstd = [self.tools["zstd"], "-" + self.tools["level"], "--check", "--force", "--quiet"]
         run(zstd + [f"{self.raw}.{suffix}", "-o", f"{self.packed}.{suffix}"])
 
     def coopmat(self):

@@ -64,7 +64,7 @@ static const struct target {
 };
 _Static_assert(LLMK_COUNT(targets) < LLMK_MAX_IMAGES, "room for all targets and the source");
 
-static const char *const words[] = {"source", "spirv", "native", "ptx", "cubin"};
+static const char *const words[] = {"source", "spirv", "native", "ptx", "cubin", "sm_80"};
 
 bool llmk_image_word(const char *word)
 {
@@ -74,11 +74,15 @@ bool llmk_image_word(const char *word)
     return false;
 }
 
-/* Whether LLMK_IMAGE (`word`, may be NULL) leaves images of `kind`. */
-static bool wanted(const char *word, const char *kind)
+/* Whether LLMK_IMAGE (`word`, may be NULL) leaves images of `kind` for the target. "sm_80": on a
+ * newer device what an A100 would run; a cubin of sm_90 is made of that PTX, one of sm_90a is not. */
+static bool wanted(const char *word, const char *kind, const char *name)
 {
     if (!word || strcmp(word, kind) == 0)
         return true;
+    if (strcmp(word, "sm_80") == 0)
+        return (strcmp(kind, "ptx") == 0 || strcmp(kind, "cubin") == 0) &&
+               strcmp(name, "sm_90a") != 0;
     return strcmp(word, "native") == 0 && strcmp(kind, "source") != 0 && strcmp(kind, "spirv") != 0;
 }
 
@@ -192,7 +196,7 @@ llmk_status llmk_images_of(const llmk_context *ctx, const char *file, const char
         check_manifest(ctx, file, defines, stem);
         for (size_t i = 0; i < LLMK_COUNT(targets); i++) {
             const struct target *t = &targets[i];
-            if (!wanted(ctx->forced_image, t->kind) || !t->fits(ctx))
+            if (!wanted(ctx->forced_image, t->kind, t->name) || !t->fits(ctx))
                 continue;
             device_takes = true;
             const llmk_embedded_file *found = find(ctx->images, stem, t->suffix);
@@ -200,7 +204,7 @@ llmk_status llmk_images_of(const llmk_context *ctx, const char *file, const char
                 images[(*count)++] = (llmk_image){t->kind, t->name, found};
         }
     }
-    if (wanted(ctx->forced_image, "source"))
+    if (wanted(ctx->forced_image, "source", ""))
         images[(*count)++] = (llmk_image){"source", "", NULL};
     return *count > 0 ? LLMK_OK : nothing_left(ctx, file, defines, device_takes);
 }

@@ -446,8 +446,11 @@ static llmk_status choose_once(llmk_context *ctx, const llmk_operator *op, const
             info->name = v->name;
             info->verdict = verdict_is;
             info->config = is_chosen && choice.config ? choice.config->name : NULL;
-            if (is_chosen && tuned.variant)
-                llmk_no(&why, "as tuned");
+            if (is_chosen && tuned.variant) {
+                const char *from = llmk_tuning_from(ctx, op, problem);
+                llmk_no(&why, "as tuned%s%s", from ? ", not measured on such a device: " : "",
+                        from ? from : "");
+            }
             memcpy(info->reason, why.text, sizeof why.text);
         }
     }

@@ -14,7 +14,7 @@
 /* A row with its words looked up. */
 typedef struct entry {
     const llmk_operator *op;
-    char *types;                         /* owned; NULL: any */
+    char *types, *from;                  /* owned; NULL: any; measured */
     uint8_t exponent[LLMK_TUNING_SIZES]; /* sizes up to a power of two; or ANY_SIZE */
     llmk_choice choice;                  /* variant NULL: the operator's own order */
     unsigned rank, order;                /* lower ones come first */
@@ -129,7 +129,7 @@ bool llmk_tuning_is_for(const llmk_context *ctx, const llmk_tuning_row *row)
                                : true;
 }
 
-/* The row as an entry; its types are not copied yet. */
+/* The row as an entry; its own strings are not copied yet. */
 static bool resolve(const llmk_context *ctx, const llmk_tuning_row *row, entry *e, llmk_reason *why)
 {
     char wanted[160], hash[17];
@@ -196,9 +196,11 @@ static void take(void *user, size_t index, const llmk_tuning_row *row)
     bool good = resolve(r->ctx, row, &e, &why);
     if (good && r->taken == LLMK_TUNING_MAX_ROWS)
         good = llmk_no(&why, "more than %d rows", LLMK_TUNING_MAX_ROWS);
-    if (good && row->types && !(e.types = strdup(row->types)))
+    if (good && ((row->types && !(e.types = strdup(row->types))) ||
+                 (row->from && !(e.from = strdup(row->from)))))
         good = llmk_no(&why, "no memory for it");
     if (!good) {
+        free(e.types);
         if (r->ignored++ == 0) {
             r->first_ignored = index;
             r->why = why;
@@ -271,8 +273,10 @@ void llmk_tuning_free(llmk_tuning *tuning)
 {
     if (!tuning)
         return;
-    for (size_t i = 0; i < tuning->count; i++)
+    for (size_t i = 0; i < tuning->count; i++) {
         free(tuning->list[i].types);
+        free(tuning->list[i].from);
+    }
     free(tuning->list);
     free(tuning);
 }
@@ -286,19 +290,17 @@ bool llmk_tuning_pin(llmk_context *ctx, const llmk_operator *op, const llmk_choi
     return ctx->tuning || !choice;
 }
 
-bool llmk_tuning_find(const llmk_context *ctx, const llmk_operator *op, const void *problem,
-                      llmk_choice *choice)
+/* The first row that fits; NULL where none does. */
+static const entry *find(const llmk_context *ctx, const llmk_operator *op, const void *problem)
 {
     const llmk_tuning *t = ctx->tuning;
     uint64_t sizes[LLMK_TUNING_SIZES];
     uint8_t exponent[LLMK_TUNING_SIZES] = {0};
     char types[192] = "";
     if (!t || !op->size_names || !op->sizes(problem, sizes))
-        return false;
-    if (t->pinned.op == op) {
-        *choice = t->pinned.choice;
-        return true;
-    }
+        return NULL;
+    if (t->pinned.op == op)
+        return &t->pinned;
     for (size_t i = 0; i < LLMK_TUNING_SIZES && op->size_names[i]; i++)
         exponent[i] = exponent_of(sizes[i]);
     for (size_t i = 0; i < t->count; i++) {
@@ -311,10 +313,23 @@ bool llmk_tuning_find(const llmk_context *ctx, const llmk_operator *op, const vo
                 op->key(problem, types, sizeof types);
             same = strcmp(e->types, types) == 0;
         }
-        if (same) {
-            *choice = e->choice;
-            return choice->variant != NULL;
-        }
+        if (same)
+            return e;
     }
-    return false;
+    return NULL;
+}
+
+bool llmk_tuning_find(const llmk_context *ctx, const llmk_operator *op, const void *problem,
+                      llmk_choice *choice)
+{
+    const entry *e = find(ctx, op, problem);
+    if (e)
+        *choice = e->choice;
+    return e && e->choice.variant;
+}
+
+const char *llmk_tuning_from(const llmk_context *ctx, const llmk_operator *op, const void *problem)
+{
+    const entry *e = find(ctx, op, problem);
+    return e ? e->from : NULL;
 }

@@ -30,10 +30,11 @@ typedef struct llmk_tuning_row {
     const char *op, *types, *shape;
     const char *variant, *config, *hash;
     const char *device, *architecture, *vendor;
+    const char *from; /* not NULL: it was not measured on what it is for, but comes from there */
     const char *not_text; /* a member that should be a string; "": the row is no object */
 } llmk_tuning_row;
 
-/* The rows in the library: tuning/ *.json, those with a measurement (cmake/LlmkTuning.cmake). */
+/* The rows in the library: tuning/ *.json, those that are no notes (cmake/LlmkTuning.cmake). */
 extern const llmk_tuning_row llmk_tuning_built_in[];
 extern const size_t llmk_tuning_built_in_count;
 
@@ -44,6 +45,9 @@ void llmk_tuning_free(llmk_tuning *tuning);
  * order. */
 bool llmk_tuning_find(const llmk_context *ctx, const struct llmk_operator *op, const void *problem,
                       struct llmk_choice *choice);
+/* Where that row comes from if it was not measured on such a device, else NULL. */
+const char *llmk_tuning_from(const llmk_context *ctx, const struct llmk_operator *op,
+                             const void *problem);
 
 /* Before all rows: calls of `op` are to use the choice, which stays the caller's; with NULL the
  * rows hold again. For the tuner, while no call is made. False without memory. */

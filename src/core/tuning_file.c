@@ -75,7 +75,7 @@ llmk_tuning_row llmk_tuning_row_of(const json_t *row)
                    {"shape", &r.shape},   {"variant", &r.variant},
                    {"config", &r.config}, {"hash", &r.hash},
                    {"device", &r.device}, {"architecture", &r.architecture},
-                   {"vendor", &r.vendor}};
+                   {"vendor", &r.vendor}, {"from", &r.from}};
     for (size_t i = 0; i < LLMK_COUNT(members); i++) {
         const json_t *member = json_object_get(row, members[i].name);
         *members[i].value = json_string_value(member);
@@ -85,15 +85,15 @@ llmk_tuning_row llmk_tuning_row_of(const json_t *row)
     return r;
 }
 
-/* A row without a measurement is a note. One that makes no sense counts as one for this device,
- * which tuning.c refuses. */
+/* A row that neither was measured nor says where it comes from is a note. One that makes no sense
+ * counts as one for this device, which tuning.c refuses. */
 static void take_row(const json_t *row, size_t index,
                      void (*take)(void *user, size_t index, const llmk_tuning_row *row), void *user)
 {
     llmk_tuning_row r = llmk_tuning_row_of(row);
     if (r.not_text)
         r = (llmk_tuning_row){.not_text = r.not_text};
-    if (r.not_text || json_is_object(json_object_get(row, "measured")))
+    if (r.not_text || r.from || json_is_object(json_object_get(row, "measured")))
         take(user, index, &r);
 }
 

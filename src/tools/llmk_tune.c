@@ -47,6 +47,8 @@ static const char usage[] =
     "  -l, --list           the rows of the file, and the configurations that there are\n"
     "      --export FILE    write this device's rows to a file that the library can take in\n"
     "      --level LEVEL    what exported rows are for (device)\n"
+    "      --for ARCH       what they are for instead, as rows that were not measured there: "
+    "sm_80\n"
     "  -h, --help           this text\n"
     "      --version        the library's version\n";
 
@@ -63,6 +65,7 @@ enum {
     SEED,
     EXPORT,
     LEVEL,
+    FOR,
     WORKER,
     VERSION
 };
@@ -82,6 +85,7 @@ static const struct option long_options[] = {
     {"list", no_argument, NULL, 'l'},
     {"export", required_argument, NULL, EXPORT},
     {"level", required_argument, NULL, LEVEL},
+    {"for", required_argument, NULL, FOR},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, VERSION},
     {"worker", no_argument, NULL, WORKER}, /* what llmk-tune starts itself as */
@@ -94,7 +98,7 @@ typedef struct settings {
     double budget, seconds;
     uint64_t seed, tokens[MOST_TOKENS];
     size_t token_count;
-    const char *shape, *format, *model, *lists, *export_to;
+    const char *shape, *format, *model, *lists, *export_to, *other;
     tune_level level;
     bool again, list, worker;
     char db[TUNE_PATH];
@@ -183,6 +187,9 @@ static int read_option(int option, settings *set)
                 return 0;
             }
         return complain("--level is device, architecture or vendor, not \"%s\"", optarg);
+    case FOR:
+        set->other = optarg;
+        return 0;
     case AGAIN:
         set->again = true;
         return 0;
@@ -316,7 +323,8 @@ static bool keep(run_state *r, const char *text, const tune_problem *problem,
         row.hash = hash;
     }
     const tune_timing *best = tuned ? &result->tuned : &result->fallback;
-    const tune_source source = {text, best->us, best->spread, result->fallback.us};
+    const tune_source source = {text, best->us, best->spread, result->fallback.us,
+                                problem->fallback};
     if (!tune_db_put(r->set->db, r->ctx, &row, &source, error, sizeof error))
         return complain("%s", error) == 0;
     r->kept += tuned;
@@ -469,6 +477,8 @@ static int list_all(const settings *set, const llmk_context *ctx)
     printf("Rows of %s\n", set->db);
     if (!tune_db_list(set->db, ctx, stdout, error, sizeof error))
         return complain("%s", error) - 1;
+    printf("\nRows in the library for this device\n");
+    tune_db_list_built_in(ctx, stdout);
     printf("\nConfigurations\n");
     for (llmk_op id = 0; id < 64; id++) {
         const llmk_operator *op = llmk_operator_get(id);
@@ -490,7 +500,8 @@ static int export_rows(const settings *set, const llmk_context *ctx)
 {
     char error[512];
     size_t count;
-    if (!tune_db_export(set->db, ctx, set->export_to, set->level, &count, error, sizeof error))
+    if (!tune_db_export(set->db, ctx, set->export_to, set->level, set->other, &count, error,
+                        sizeof error))
         return complain("%s", error) - 1;
     printf("wrote %s: %zu rows\n", set->export_to, count);
     return 0;
@@ -544,6 +555,8 @@ static int run(int argc, char **argv)
     if ((set.list || set.export_to) && optind < argc)
         return complain("%s takes no cases, such as \"%s\"", set.list ? "--list" : "--export",
                         argv[optind]);
+    if (set.other && !set.export_to)
+        return complain("--for goes with --export");
     if (set.list && set.export_to)
         return complain("--list and --export do not go together");
     if (!set.db[0] && !llmk_tuning_path(set.db, sizeof set.db))

@@ -29,7 +29,7 @@ rows() { grep -c '"op":' "$1" || true; }
 # The file is whole: llmk-tune reads it, and no row of it is ignored.
 whole() {
     "$tune" --db "$1" --list >listed 2>&1 || return 1
-    [ "$(sed '/^Configurations/,$d' listed | grep -c ' used$')" -eq "$(rows "$1")" ]
+    [ "$(sed '/^Rows in the library/,$d' listed | grep -c ' used$')" -eq "$(rows "$1")" ]
 }
 
 # --- sentences
@@ -45,6 +45,7 @@ echo '{"name": "package"}' >foreign.json
 expect 1 'no file of tuned rows; move it away' "$tune" --db foreign.json linear --shape 1,64,64
 expect 2 '--list takes no cases, such as "extra"' "$tune" --db a.json --list extra words
 expect 2 '--export takes no cases' "$tune" --db a.json --export out.json add
+expect 2 '--for goes with --export' "$tune" --db a.json --for sm_80 --list
 expect 2 'names of models have no slash' "$tune" --db a.json --model ../../etc/passwd
 expect 1 'cannot be created' "$tune" --db a.json --export none/export.json
 [ ! -e none ] || fail "--export made a folder"
@@ -145,6 +146,16 @@ expect 0 '' env LLMK_TUNE_DB=off "$info" 'linear n=576 k=576 w=q4_1'
 # --- rows for the library
 expect 0 'wrote export.json: 1 rows' "$tune" --db used.json --export export.json --level vendor
 grep -q '"vendor": "' export.json && ! grep -q '^      "device"' export.json || fail "$(cat export.json)"
+expect 0 'wrote other.json: 1 rows' "$tune" --db used.json --export other.json --for sm_80
+grep -q '"architecture": "sm_80"' other.json && grep -q '"measured": false' other.json &&
+    grep -q '"from": ".* us"' other.json && ! grep -q '"device"' other.json || fail "$(cat other.json)"
+expect 0 'for another device, not measured on such a device: ' "$tune" --db other.json --list
+sed -i 's/"architecture": .*/"vendor": "pocl",/' other.json
+case $LLMK_DEVICE in
+cpu)
+    expect 0 'as tuned, not measured on such a device: ' env LLMK_TUNE_DB="$work/other.json" "$info" 'linear n=576 k=576 w=q4_1'
+    ;;
+esac
 echo '{"llmk_tuning": 1, "ro' >truncated.json
 expect 1 'truncated.json: it is not JSON' "$tune" --db truncated.json --list
 

@@ -1,6 +1,7 @@
 /* test_bench.c - what llmk-bench is made of: statistics, rotation, model lists, timing that notices
  * a slower operator, checking that notices a wrong one, and JSON that parses. The operator here is
  * a copy by the driver. */
+#include "tools/common/bench_hold.h"
 #include "tools/common/bench_models.h"
 #include "tools/common/bench_report.h"
 
@@ -196,8 +197,8 @@ static void test_pairs(void **state)
 {
     (void)state;
     counted_work slow = {.pause = 400000}, quick = {.pause = 100000};
-    const bench_work first = {session.queue, enqueue_pause, &slow, 3};
-    const bench_work second = {session.queue, enqueue_pause, &quick, 1};
+    const bench_work first = {session.queue, enqueue_pause, &slow, 3, NULL};
+    const bench_work second = {session.queue, enqueue_pause, &quick, 1, NULL};
     bench_pair pair;
     assert_true(bench_measure_pair(&first, &second, 1e6, 0.03, &pair));
     assert_true(pair.first.us.count >= 3 && pair.difference.count == pair.first.us.count);
@@ -209,6 +210,52 @@ static void test_pairs(void **state)
     assert_true(bench_measure_pair(&first, &second, 300, 0.03, &pair)); /* too long for company */
     assert_true(pair.first.us.count >= 3 && pair.second.us.count == 0 && quick.calls == 0);
     assert_int_equal(pair.difference.count, 0);
+}
+
+typedef struct held_work {
+    bench_hold hold;
+    unsigned calls;
+} held_work;
+
+static bool enqueue_fill(void *user, size_t set)
+{
+    held_work *w = user;
+    const cl_uint one = 1;
+    w->calls++;
+    return clEnqueueFillBuffer(w->hold.queue, w->hold.buffer, &one, sizeof one, set << 16, 1u << 16,
+                               0, NULL, NULL) == CL_SUCCESS;
+}
+
+static void test_calls_behind_a_hold(void **state)
+{
+    (void)state;
+    held_work w = {.calls = 0};
+    bench_timing timing;
+    assert_true(
+        bench_hold_open(&w.hold, llmk_context_cl_context(session.ctx), session.queue, 1u << 20));
+    assert_true(w.hold.seconds > 0);
+    const bench_work work = {session.queue, enqueue_fill, &w, 3, &w.hold};
+    assert_true(bench_measure(&work, 0.02, &timing)); /* whether they wait, on a busy machine too */
+    assert_true(timing.us.count >= 3 && timing.us.median > 0 && timing.calls <= w.calls);
+
+    cl_event end, soon;
+    bench_held held = BENCH_LATE;
+    for (int attempt = 0; attempt < 10 && held != BENCH_HELD; attempt++) {
+        assert_true(bench_hold_begin(&w.hold, 0.02, &end));
+        assert_true(bench_hold_begin(&w.hold, 0.02, &soon));
+        held = bench_hold_wait(end, soon);
+    }
+    assert_int_equal(held, BENCH_HELD);
+    assert_true(bench_hold_begin(&w.hold, 0.02, &end));
+    assert_true(bench_hold_begin(&w.hold, 0.001, &soon));
+    assert_int_equal(clFinish(session.queue), CL_SUCCESS);
+    assert_int_equal(bench_hold_wait(end, soon), BENCH_TOO_SHORT);
+    assert_true(bench_hold_begin(&w.hold, 0.05, &end));
+    clRetainEvent(end);
+    assert_int_equal(bench_hold_wait(end, end), BENCH_LATE);
+    clFinish(session.queue);
+    bench_hold_close(&w.hold);
+    assert_null(w.hold.buffer);
 }
 
 static void test_launch_beside_short_cases(void **state)
@@ -440,6 +487,7 @@ int main(void)
         cmocka_unit_test(test_rotation),
         cmocka_unit_test(test_timing),
         cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_calls_behind_a_hold),
         cmocka_unit_test(test_launch_beside_short_cases),
         cmocka_unit_test(test_slow_operator_looks_slow),
         cmocka_unit_test(test_wrong_operator_looks_wrong),

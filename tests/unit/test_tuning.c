@@ -233,6 +233,10 @@ static const hostile files[] = {
     {"no variant", ROW("\"op\": \"linear\""), "it has no \"variant\""},
     {"a number for a word", ROW("\"op\": 7, \"variant\": \"cpu\""), "its \"op\" is no string"},
     {"a number for a configuration", ROW(LINEAR ", \"config\": 5"), "its \"config\" is no string"},
+    {"a number for where it is from", FILE_OF("{" LINEAR ", \"from\": 1}"),
+     "its \"from\" is no string"},
+    {"from elsewhere", FILE_OF("{\"op\": \"attention\", \"variant\": \"cpu\", \"from\": \"x\"}"),
+     "unknown operator"},
     {"null for a word", ROW(LINEAR ", \"shape\": null"), "its \"shape\" is no string"},
     {"an unknown operator", ROW("\"op\": \"attention\", \"variant\": \"cpu\""), "unknown operator"},
     {"an operator that is not tuned", ROW("\"op\": \"quantize\", \"variant\": \"ref\""),
@@ -428,6 +432,166 @@ static void test_built_in_rows(void **state)
     llmk_context_free(ctx);
 }
 
+typedef struct pretence {
+    const char *name;
+    llmk_vendor vendor;
+    uint32_t compute_capability;
+    const char *architecture; /* of the rows that it takes; NULL: of none */
+} pretence;
+
+static const pretence devices[] = {
+    {"NVIDIA A100-SXM4-80GB", LLMK_VENDOR_NVIDIA, 80, "sm_80"},
+    {"NVIDIA GeForce RTX 3090", LLMK_VENDOR_NVIDIA, 86, NULL},
+    {"NVIDIA L40", LLMK_VENDOR_NVIDIA, 89, NULL},
+    {"NVIDIA H200", LLMK_VENDOR_NVIDIA, 90, "sm_90"},
+    {"gfx942:sramecc+:xnack-", LLMK_VENDOR_AMD, 0, "gfx942"},
+    {"gfx90a:sramecc+:xnack-", LLMK_VENDOR_AMD, 0, NULL},
+    {"Intel(R) Arc(TM) A770", LLMK_VENDOR_INTEL, 0, NULL},
+    {"gfx942", LLMK_VENDOR_OTHER, 0, NULL},
+};
+
+static llmk_context *pretend(heard *h, const pretence *device)
+{
+    setenv("LLMK_TUNE_DB", LLMK_TUNING_BUILT_IN, 1);
+    llmk_context *ctx = open_context(h);
+    setenv("LLMK_TUNE_DB", path, 1);
+    ctx->caps.vendor = device->vendor;
+    ctx->caps.type = CL_DEVICE_TYPE_GPU;
+    ctx->caps.compute_capability = device->compute_capability;
+    ctx->caps.max_work_group = device->vendor == LLMK_VENDOR_AMD ? 256 : 1024;
+    ctx->caps.max_required_group = 1024;
+    ctx->caps.local_bytes = device->vendor == LLMK_VENDOR_AMD ? 64 << 10 : 48 << 10;
+    ctx->caps.compute_units = 108;
+    snprintf(ctx->caps.device_name, sizeof ctx->caps.device_name, "%s", device->name);
+    atomic_store(&ctx->inline_ptx, device->vendor == LLMK_VENDOR_NVIDIA);
+    atomic_store(&ctx->subgroup_size, device->vendor == LLMK_VENDOR_AMD ? 64 : 0);
+    setenv("LLMK_TUNE_DB", LLMK_TUNING_BUILT_IN, 1);
+    llmk_tuning_free(ctx->tuning);
+    ctx->tuning = llmk_tuning_open(ctx);
+    setenv("LLMK_TUNE_DB", path, 1);
+    return ctx;
+}
+
+/* Rows in the library are for the cards that they name and for no other; each makes sense there. */
+static void test_built_in_rows_of_devices(void **state)
+{
+    (void)state;
+    for (size_t d = 0; d < LLMK_COUNT(devices); d++) {
+        heard h;
+        llmk_reason why;
+        size_t count = 0;
+        llmk_context *ctx = pretend(&h, &devices[d]);
+        for (size_t i = 0; i < llmk_tuning_built_in_count; i++) {
+            const llmk_tuning_row *row = &llmk_tuning_built_in[i];
+            const bool is_for = llmk_tuning_is_for(ctx, row);
+            const bool expected = row->architecture && devices[d].architecture &&
+                                  strcmp(row->architecture, devices[d].architecture) == 0;
+            if (is_for != expected)
+                fail_msg("%s, row %zu: %d", devices[d].name, i, is_for);
+            if (is_for && !llmk_tuning_check(ctx, row, &why))
+                fail_msg("%s, row %zu: %s", devices[d].name, i, why.text);
+            count += is_for;
+            if (is_for) /* of these only an H200 was there */
+                assert_int_equal(row->from == NULL, strcmp(row->architecture, "sm_90") == 0);
+        }
+        assert_int_equal(count > 0, devices[d].architecture != NULL);
+        assert_int_equal(h.lines, 0);
+        assert_int_equal(ctx->tuning != NULL,
+                         count > 0); /* without rows nothing is any different */
+        llmk_context_free(ctx);
+    }
+}
+
+/* What a row asks for on a device, and that the operator's rules allow it there. */
+static void test_a_device_takes_its_row(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t device;
+        const char *text, *choice, *from;
+    } calls[] = {
+        {0, "linear m=1 n=9000 k=3072 w=w4 group=128 layout=nv", "nv-stream", "NVIDIA H200"},
+        {0, "linear m=16 n=9000 k=3072 w=w8 layout=nv", "nv-stream@small", "NVIDIA H200"},
+        {0, "linear m=1 n=3000 k=9000", "nv-dot", "NVIDIA H200"},
+        {0, "linear m=3 n=9000 k=3072 w=w8 layout=nv", NULL, NULL},
+        {0, "linear m=1 n=3000 k=9000 x=bf16", NULL, NULL},
+        {1, "linear m=1 n=9000 k=3072 w=w4 group=128 layout=nv", NULL, NULL},
+        {3, "linear m=1 n=9000 k=3072 w=w4 group=128 layout=nv", NULL, NULL},
+        {3, "linear m=16 n=9000 k=3072 w=w8 layout=nv", "nv-stream@small", NULL},
+        {4, "linear m=1 n=9000 k=3072 w=w4 group=128", "subgroup@team-64", "occupancy"},
+        {4, "linear m=8 n=3000 k=9000 w=w8", "subgroup@team-128", "occupancy"},
+        {4, "linear m=9 n=3000 k=9000 w=w8", "", "occupancy"}, /* too many rows for it */
+        {5, "linear m=1 n=9000 k=3072 w=w4 group=128", NULL, NULL},
+    };
+    max_align_t problem[LLMK_PROBLEM_SIZE / sizeof(max_align_t)];
+    for (size_t i = 0; i < LLMK_COUNT(calls); i++) {
+        heard h;
+        char error[512], name[64];
+        case_line line;
+        llmk_reason why;
+        llmk_choice choice;
+        llmk_context *ctx = pretend(&h, &devices[calls[i].device]);
+        cl_command_queue queue = case_queue_new(ctx);
+        assert_true(case_parse(calls[i].text, &line, error, sizeof error));
+        case_run *run = case_run_new(ctx, queue, &line, 1, CASE_TO_TIME, error, sizeof error);
+        if (!run)
+            fail_msg("%s: %s", calls[i].text, error);
+        const llmk_operator *op = llmk_operator_get(line.op->op);
+        memset(problem, 0, sizeof problem);
+        assert_int_equal(op->check(ctx, case_run_args(run, 0), false, problem), LLMK_OK);
+        const bool found = llmk_tuning_find(ctx, op, problem, &choice);
+        const char *from = llmk_tuning_from(ctx, op, problem);
+        const bool can = found && choice.variant->supports(ctx, problem, &why) &&
+                         llmk_config_runs(ctx, choice.config, &why) &&
+                         (!choice.config || op->config_fits(ctx, problem, choice.config, &why));
+        if (found != (calls[i].choice != NULL) || (from != NULL) != (calls[i].from != NULL))
+            fail_msg("%s on %s: %d, %s", calls[i].text, devices[calls[i].device].name, found,
+                     from ? from : "");
+        if (from)
+            assert_int_equal(strncmp(from, calls[i].from, strlen(calls[i].from)), 0);
+        if (can != (found && calls[i].choice[0]))
+            fail_msg("%s on %s: %s", calls[i].text, devices[calls[i].device].name, why.text);
+        if (can) {
+            llmk_choice_print(&choice, name, sizeof name);
+            assert_string_equal(name, calls[i].choice);
+        }
+        case_run_free(run);
+        clReleaseCommandQueue(queue);
+        llmk_context_free(ctx);
+    }
+}
+
+/* A row of the user's that was measured elsewhere says so where it is used. */
+static void test_from(void **state)
+{
+    (void)state;
+    heard h;
+    char error[512];
+    llmk_variant_info infos[64];
+    size_t count = 0, chosen = 0;
+    case_line line;
+    const char *text = "{\"llmk_tuning\": 1, \"rows\": [{\"op\": \"linear\", \"variant\": "
+                       "\"portable\", \"from\": \"a friend\", \"measured\": false}]}";
+    write_file(text, strlen(text));
+    assert_choice(call, "portable");
+    llmk_context *ctx = open_context(&h);
+    cl_command_queue queue = case_queue_new(ctx);
+    assert_true(case_parse(call, &line, error, sizeof error));
+    case_run *run = case_run_new(ctx, queue, &line, 1, CASE_TO_TIME, error, sizeof error);
+    assert_non_null(run);
+    assert_int_equal(
+        llmk_explain(ctx, line.op->op, case_run_args(run, 0), infos, LLMK_COUNT(infos), &count),
+        LLMK_OK);
+    for (size_t i = 0; i < count; i++)
+        if (infos[i].verdict == LLMK_VERDICT_CHOSEN && ++chosen)
+            assert_string_equal(infos[i].reason,
+                                "as tuned, not measured on such a device: a friend");
+    assert_int_equal(chosen, 1);
+    case_run_free(run);
+    clReleaseCommandQueue(queue);
+    llmk_context_free(ctx);
+}
+
 static void test_names(void **state)
 {
     (void)state;
@@ -543,12 +707,20 @@ int main(void)
     return 77;
 #endif
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),          cmocka_unit_test(test_a_row_is_heeded),
-        cmocka_unit_test(test_levels),         cmocka_unit_test(test_hostile_files),
-        cmocka_unit_test(test_damage),         cmocka_unit_test(test_large_and_deep),
-        cmocka_unit_test(test_limits),         cmocka_unit_test(test_built_in_rows),
-        cmocka_unit_test(test_built_in_alone), cmocka_unit_test(test_configurations),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_a_row_is_heeded),
+        cmocka_unit_test(test_levels),
+        cmocka_unit_test(test_hostile_files),
+        cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_large_and_deep),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_built_in_rows),
+        cmocka_unit_test(test_built_in_alone),
+        cmocka_unit_test(test_configurations),
         cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_from),
+        cmocka_unit_test(test_built_in_rows_of_devices),
+        cmocka_unit_test(test_a_device_takes_its_row),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

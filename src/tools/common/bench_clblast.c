@@ -96,7 +96,7 @@ size_t bench_clblast_time(bench_session *s, const case_line *line, bench_row *ro
         p.w[i] = filled(s, p.n * p.k, p.half);
         p.y[i] = filled(s, p.m * p.n, p.half);
     }
-    const bench_work work = {s->queue, enqueue_product, &p, row->sets};
+    const bench_work work = {s->queue, enqueue_product, &p, row->sets, NULL};
     if (!bench_measure(&work, s->options.seconds, &row->timing)) {
         snprintf(row->error, sizeof row->error, "CLBlast's status is %d%s", (int)p.status,
                  p.status == CLBlastNoHalfPrecision ? " (the device offers no half precision)"

@@ -1,6 +1,8 @@
 /* bench_measure.c - warm-up, batches, statistics. */
 #include "tools/common/bench_measure.h"
 
+#include "tools/common/bench_hold.h"
+
 #include <math.h>
 #include <time.h>
 
@@ -11,7 +13,13 @@
 /* Longer queues gain nothing, and some drivers keep an object for every command in one. */
 #define MOST_CALLS 10000
 
-static double now(void)
+/* Behind a hold: calls that fit into a driver's queue, and how often in turn it may fail. */
+#define HELD_CALLS     200
+#define LATE_PART      50 /* of them may be done before the clock is read */
+#define MOST_TOO_SHORT 3
+#define MOST_LATE      20
+
+double bench_now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -22,13 +30,39 @@ static double now(void)
  * failure. */
 static double time_batch(const bench_work *work, uint64_t calls, size_t *set)
 {
-    const double start = now();
+    const double start = bench_now();
     for (uint64_t i = 0; i < calls; i++) {
         if (!work->enqueue(work->user, *set))
             return -1;
         *set = (*set + 1) % work->sets;
     }
-    return clFinish(work->queue) == CL_SUCCESS ? now() - start : -1;
+    return clFinish(work->queue) == CL_SUCCESS ? bench_now() - start : -1;
+}
+
+/* As time_batch, but the calls wait in the queue until all are there. Negative on failure; *held
+ * tells whether they did wait. `hold_seconds` is at least as long as enqueuing takes. */
+static double time_held(const bench_work *work, uint64_t calls, size_t *set, double hold_seconds,
+                        bench_held *held)
+{
+    cl_event end, soon = NULL;
+    if (!bench_hold_begin(work->hold, hold_seconds, &end))
+        return -1;
+    bool good = true;
+    for (uint64_t i = 0; i < calls && good; i++) {
+        good = work->enqueue(work->user, *set);
+        *set = (*set + 1) % work->sets;
+        if (i == calls / LATE_PART && good)
+            good = clEnqueueMarkerWithWaitList(work->queue, 0, NULL, &soon) == CL_SUCCESS;
+    }
+    if (!soon) {
+        clReleaseEvent(end);
+        return -1;
+    }
+    good = clFlush(work->queue) == CL_SUCCESS && good;
+    *held = bench_hold_wait(end, soon);
+    const double start = bench_now();
+    good = clFinish(work->queue) == CL_SUCCESS && good;
+    return good ? bench_now() - start : -1;
 }
 
 /* Warms up, and returns the seconds of one call as known by then. */
@@ -53,6 +87,8 @@ typedef struct turn {
     const bench_work *work;
     size_t set;
     uint64_t calls;
+    double hold;         /* s that calls are held back; 0: they are not */
+    int too_short, late; /* in turn */
     double us[MOST_BATCHES];
 } turn;
 
@@ -65,15 +101,35 @@ static bool begin(turn *t, const bench_work *work, double seconds, double *call)
         return false;
     const double batch = fmax(SHORT_BATCH, seconds / (2 * LEAST_BATCHES));
     t->calls = (uint64_t)fmin(fmax(ceil(batch / fmax(*call, 1e-9)), 1), MOST_CALLS);
+    t->hold = 0;
+    t->too_short = t->late = 0;
+    if (work->hold && *call * 1e6 < BENCH_SHORT_US) {
+        t->calls = t->calls < HELD_CALLS ? t->calls : HELD_CALLS;
+        t->hold = 1.5 * (double)t->calls * *call + 2e-4;
+    }
     return true;
 }
 
-/* The seconds of batch number `index`; negative on failure. */
+/* Takes batch number `index`, and returns the seconds until it is over; negative on failure. */
 static double take(turn *t, size_t index)
 {
-    const double took = time_batch(t->work, t->calls, &t->set);
+    const double start = bench_now();
+    double took = -1;
+    while (t->hold > 0) {
+        bench_held held = BENCH_TOO_SHORT;
+        took = time_held(t->work, t->calls, &t->set, t->hold, &held);
+        t->too_short = held == BENCH_TOO_SHORT ? t->too_short + 1 : 0;
+        t->late = held == BENCH_LATE ? t->late + 1 : 0;
+        if (took < 0 || held == BENCH_HELD)
+            break;
+        t->hold = t->too_short > MOST_TOO_SHORT || t->late > MOST_LATE ? 0
+                  : held == BENCH_TOO_SHORT                            ? 2 * t->hold
+                                                                       : t->hold;
+    }
+    if (t->hold <= 0)
+        took = time_batch(t->work, t->calls, &t->set);
     t->us[index] = took * 1e6 / (double)t->calls;
-    return took;
+    return took < 0 ? took : bench_now() - start;
 }
 
 /* Batches in turn; of `a` alone where `b` is NULL. */
@@ -120,14 +176,14 @@ bool bench_measure_pair(const bench_work *first, const bench_work *second, doubl
 bool bench_sustain(const bench_work *work, double seconds, double call_us, double *us, size_t count)
 {
     size_t set = 0;
-    const double end = now() + seconds;
+    const double end = bench_now() + seconds;
     for (size_t i = 0; i < count; i++) {
         /* Until the window's end by the time of a call so far, in batches that a queue can hold. */
         const double window_end = end - seconds * (double)(count - 1 - i) / (double)count;
         double took = 0;
         uint64_t calls = 0;
         do {
-            const double left = fmax((window_end - now()) * 1e6 / call_us, 1);
+            const double left = fmax((window_end - bench_now()) * 1e6 / call_us, 1);
             const uint64_t batch = (uint64_t)fmin(ceil(left), MOST_CALLS);
             const double one = time_batch(work, batch, &set);
             if (one < 0)
@@ -135,7 +191,7 @@ bool bench_sustain(const bench_work *work, double seconds, double call_us, doubl
             took += one;
             calls += batch;
             call_us = took * 1e6 / (double)calls;
-        } while (now() < window_end);
+        } while (bench_now() < window_end);
         us[i] = call_us;
     }
     return true;

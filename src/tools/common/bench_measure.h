@@ -6,7 +6,8 @@
  * A batch is long enough that what happens once in it (the first launch, waking up after clFinish;
  * tens of microseconds) does not count: it is not subtracted, so it can only make a call look slow.
  * Where the device is faster than the host can enqueue, the result is the host's time per call:
- * compare with the time of an empty kernel (bench_probe.h).
+ * compare with the time of an empty kernel (bench_probe.h). With a hold (bench_hold.h) it is the
+ * device's time.
  */
 #ifndef LLMK_BENCH_MEASURE_H
 #define LLMK_BENCH_MEASURE_H
@@ -23,7 +24,12 @@ typedef struct bench_work {
     bool (*enqueue)(void *user, size_t set);
     void *user;
     size_t sets;
+    /* Not NULL: batches of calls shorter than BENCH_SHORT_US wait in the queue until all of one are
+     * there. */
+    const struct bench_hold *hold;
 } bench_work;
+
+#define BENCH_SHORT_US 50
 
 typedef struct bench_timing {
     bench_stats us; /* of one call, over batches */
@@ -38,6 +44,7 @@ bool bench_measure(const bench_work *work, double seconds, bench_timing *timing)
  * each. call_us: of one call, as known. False where a call failed. */
 bool bench_sustain(const bench_work *work, double seconds, double call_us, double *us,
                    size_t count);
+double bench_now(void); /* s */
 /* Microseconds of one call by itself, as the host sees it; negative where it failed. */
 double bench_once_us(const bench_work *work);
 

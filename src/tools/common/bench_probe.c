@@ -181,7 +181,7 @@ static bool enqueue_empty(void *user, size_t set)
 
 bench_work bench_probe_empty(bench_probe *p)
 {
-    return (bench_work){p->queue, enqueue_empty, p, 1};
+    return (bench_work){p->queue, enqueue_empty, p, 1, NULL};
 }
 
 static bool enqueue_copy(void *user, size_t set)
@@ -200,7 +200,7 @@ double bench_probe_copy_us(bench_probe *p, uint64_t bytes, double seconds)
         return 0;
     bench_timing timing;
     const uint64_t slots = p->buffer_bytes / (p->slot_items * 16);
-    const bench_work work = {p->queue, enqueue_copy, p, least(slots, MOST_SLOTS)};
+    const bench_work work = {p->queue, enqueue_copy, p, least(slots, MOST_SLOTS), NULL};
     return bench_measure(&work, seconds, &timing) ? timing.us.median : 0;
 }
 
@@ -233,7 +233,7 @@ static double measure_flops(bench_probe *p, const char *source, double flops, do
     cl_kernel kernel = program ? clCreateKernel(program, "multiply_add", NULL) : NULL;
     const cl_uint rounds = 2048;
     multiply_add m = {p, kernel, 16ull * (p->info.compute_units ? p->info.compute_units : 1)};
-    const bench_work work = {p->queue, enqueue_multiply_add, &m, 1};
+    const bench_work work = {p->queue, enqueue_multiply_add, &m, 1, NULL};
     double tflops = 0;
     if (kernel) {
         clSetKernelArg(kernel, 0, sizeof p->to, &p->to);
@@ -278,7 +278,7 @@ static void measure_matrix(bench_probe *p, double seconds, bench_roof *roof)
     if (p->info.vendor != LLMK_VENDOR_NVIDIA || p->info.compute_capability < 80)
         return;
     multiply_add m = {p, NULL, p->info.compute_units};
-    const bench_work work = {p->queue, enqueue_wgmma, &m, 1};
+    const bench_work work = {p->queue, enqueue_wgmma, &m, 1, NULL};
     const double flops = WGMMA_FLOPS * WGMMA_ROUNDS * (double)(m.groups * GROUP);
     if (p->info.compute_capability == 90)
         roof->matrix_tflops = rate(&work, flops, seconds);

@@ -175,7 +175,7 @@ void bench_session_time(bench_session *s, const case_line *line, bench_row *row)
     row->bytes_written = case_run_bytes_written(run);
     row->flops = line->op->flops ? line->op->flops(line) : 0;
     timed_case timed = {run, LLMK_OK};
-    const bench_work work = {s->queue, enqueue_case, &timed, row->sets};
+    const bench_work work = {s->queue, enqueue_case, &timed, row->sets, NULL};
     const bench_work empty = bench_probe_empty(s->probe);
     bench_pair pair;
     if (!bench_measure_pair(&work, &empty, SHORT_US, s->options.seconds, &pair)) {

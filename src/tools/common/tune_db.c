@@ -30,6 +30,29 @@ __attribute__((format(printf, 3, 4))) static bool fail(char *error, size_t size,
     return false;
 }
 
+static void print_row(FILE *out, const llmk_tuning_row *r, const char *times, const char *state)
+{
+    char line[2048];
+    snprintf(line, sizeof line, "%-16s %-30s %s%s%s  [%s]%s  %s%s%s", r->op ? r->op : "?",
+             r->shape ? r->shape : "any shape", r->variant ? r->variant : "?", r->config ? "@" : "",
+             r->config ? r->config : "", r->types ? r->types : "any types", times, state,
+             r->from ? ", not measured on such a device: " : "", r->from ? r->from : "");
+    llmk_make_printable(line, false);
+    fprintf(out, "%s\n", line);
+}
+
+void tune_db_list_built_in(const llmk_context *ctx, FILE *out)
+{
+    for (size_t i = 0; i < llmk_tuning_built_in_count; i++) {
+        const llmk_tuning_row *row = &llmk_tuning_built_in[i];
+        llmk_reason why = {"used"};
+        if (!llmk_tuning_is_for(ctx, row))
+            continue;
+        llmk_tuning_check(ctx, row, &why);
+        print_row(out, row, "", why.text);
+    }
+}
+
 #ifdef LLMK_HAVE_JANSSON
 
 static void ignore(void *user, size_t index, const llmk_tuning_row *row)
@@ -94,7 +117,8 @@ static size_t count_for(const llmk_context *ctx, const json_t *rows)
     json_array_foreach(rows, i, row)
     {
         const llmk_tuning_row r = llmk_tuning_row_of(row);
-        count += json_is_object(json_object_get(row, "measured")) && llmk_tuning_is_for(ctx, &r);
+        count += (r.from || json_is_object(json_object_get(row, "measured"))) &&
+                 llmk_tuning_is_for(ctx, &r);
     }
     return count;
 }
@@ -222,6 +246,7 @@ static json_t *measured_of(const llmk_context *ctx, const tune_source *source)
     json_object_set_new(m, "us", json_real(source->us));
     json_object_set_new(m, "spread", json_real(source->spread));
     json_object_set_new(m, "default_us", json_real(source->default_us));
+    set_word(m, "default", source->fallback);
     return m;
 }
 
@@ -262,8 +287,43 @@ bool tune_db_put(const char *path, const llmk_context *ctx, const llmk_tuning_ro
     return good;
 }
 
+/* "nv-stream@small" in place of "default"; nothing where a row does not know what that was. */
+static void name_default(const json_t *measured, json_t *row)
+{
+    const llmk_operator *op = llmk_operator_named(word(row, "op"));
+    const char *fallback = word(measured, "default");
+    llmk_choice choice;
+    char hash[17];
+    if (!same(word(row, "variant"), LLMK_TUNING_RULE) || !fallback || !op ||
+        !llmk_choice_parse(op, fallback, &choice))
+        return;
+    set_word(row, "variant", choice.variant->name);
+    if (choice.config) {
+        llmk_tuning_hash(op, choice.config, hash);
+        set_word(row, "config", choice.config->name);
+        set_word(row, "hash", hash);
+    }
+}
+
+/* The row becomes one for another architecture. */
+static void move_to(const char *architecture, json_t *row)
+{
+    char from[256];
+    const char *image = getenv("LLMK_IMAGE");
+    json_t *measured = json_incref(json_object_get(row, "measured"));
+    name_default(measured, row);
+    snprintf(from, sizeof from, "%.60s%s%.16s: %.4g us", word(measured, "device"),
+             image ? ", images of " : "", image ? image : "",
+             json_number_value(json_object_get(measured, "us")));
+    set_word(row, "architecture", architecture);
+    set_word(row, "from", from);
+    json_object_set_new(row, "measured", json_false());
+    set_word(row, "case", word(measured, "case"));
+    json_decref(measured);
+}
+
 bool tune_db_export(const char *path, const llmk_context *ctx, const char *to, tune_level level,
-                    size_t *count, char *error, size_t error_size)
+                    const char *other, size_t *count, char *error, size_t error_size)
 {
     static const char *const members[] = {"device", "architecture", "vendor"};
     char architecture[128];
@@ -285,7 +345,10 @@ bool tune_db_export(const char *path, const llmk_context *ctx, const char *to, t
             !json_is_object(json_object_get(row, "measured")))
             continue;
         json_object_del(row, "device");
-        set_word(row, members[level], values[level]);
+        if (other)
+            move_to(other, row);
+        else
+            set_word(row, members[level], values[level]);
         json_array_append(out, row);
     }
     *count = json_array_size(out);
@@ -299,7 +362,6 @@ bool tune_db_export(const char *path, const llmk_context *ctx, const char *to, t
 bool tune_db_list(const char *path, const llmk_context *ctx, FILE *out, char *error,
                   size_t error_size)
 {
-    char line[2048];
     json_t *file = load(path, error, error_size), *row;
     size_t i;
     if (!file)
@@ -313,18 +375,16 @@ bool tune_db_list(const char *path, const llmk_context *ctx, FILE *out, char *er
         llmk_reason why = {"used"};
         if (r.not_text)
             llmk_tuning_check(ctx, &r, &why);
-        else if (!json_is_object(measured))
+        else if (!r.from && !json_is_object(measured))
             llmk_no(&why, "a note: not measured");
         else if (!llmk_tuning_is_for(ctx, &r))
             llmk_no(&why, "for another device");
         else
             llmk_tuning_check(ctx, &r, &why);
-        snprintf(line, sizeof line, "%-16s %-30s %s%s%s  [%s]  %.2f us, default %.2f us  %s",
-                 r.op ? r.op : "?", r.shape ? r.shape : "any shape", r.variant ? r.variant : "?",
-                 r.config ? "@" : "", r.config ? r.config : "", r.types ? r.types : "any types", us,
-                 fallback, why.text);
-        llmk_make_printable(line, false);
-        fprintf(out, "%s\n", line);
+        char times[64] = "";
+        if (json_is_object(measured))
+            snprintf(times, sizeof times, "  %.2f us, default %.2f us", us, fallback);
+        print_row(out, &r, times, why.text);
     }
     json_decref(file);
     return true;
@@ -358,9 +418,9 @@ bool tune_db_put(const char *path, const llmk_context *ctx, const llmk_tuning_ro
 }
 
 bool tune_db_export(const char *path, const llmk_context *ctx, const char *to, tune_level level,
-                    size_t *count, char *error, size_t error_size)
+                    const char *other, size_t *count, char *error, size_t error_size)
 {
-    (void)path, (void)ctx, (void)to, (void)level, (void)count;
+    (void)path, (void)ctx, (void)to, (void)level, (void)other, (void)count;
     return no_json(error, error_size);
 }
 

@@ -13,6 +13,7 @@
 typedef struct tune_source {
     const char *text; /* the case */
     double us, spread, default_us;
+    const char *fallback; /* what the library took by itself; NULL: not known */
 } tune_source;
 
 typedef enum tune_level { TUNE_DEVICE, TUNE_ARCHITECTURE, TUNE_VENDOR } tune_level;
@@ -32,11 +33,15 @@ bool tune_db_has(const char *path, const llmk_context *ctx, const char *text,
  * on PATH.lock, which stays. */
 bool tune_db_put(const char *path, const llmk_context *ctx, const llmk_tuning_row *row,
                  const tune_source *source, char *error, size_t error_size);
-/* Writes the device's rows to another file, for a level: what the library can take in. */
+/* Writes the device's rows to another file, for a level: what the library can take in. `other`, unless
+ * NULL, is an architecture that they are for instead, as rows that were not measured there; they name
+ * what the library took by itself where that was best, since it may take something else there. */
 bool tune_db_export(const char *path, const llmk_context *ctx, const char *to, tune_level level,
-                    size_t *count, char *error, size_t error_size);
+                    const char *other, size_t *count, char *error, size_t error_size);
 /* A line a row: what it is for, and whether it would be used. */
 bool tune_db_list(const char *path, const llmk_context *ctx, FILE *out, char *error,
                   size_t error_size);
+/* The same of those in the library that are for ctx's device. */
+void tune_db_list_built_in(const llmk_context *ctx, FILE *out);
 
 #endif

@@ -2,6 +2,7 @@
 #include "tools/common/tune_worker.h"
 
 #include "ops/operator.h"
+#include "tools/common/bench_hold.h"
 #include "tools/common/bench_session.h"
 #include "tools/common/tune_problem.h"
 
@@ -18,6 +19,7 @@ typedef struct worker {
     llmk_context *ctx;
     cl_command_queue queue;
     llmk_device_info info;
+    bench_hold hold;
     case_run *run;
     size_t sets;
     llmk_choice fallback; /* what the library takes by itself; variant NULL: not to be asked for */
@@ -189,14 +191,21 @@ static bool enqueue(void *user, size_t set)
     return case_run_enqueue(w->run, set, NULL) == LLMK_OK;
 }
 
+/* Of a hold's buffer: 60 us on the fastest cards, which are many launches. */
+#define HOLD_BYTES (256u << 20)
 /* What a single call may take beyond its own time. */
 #define CALL_US 200
+
+static bench_work work_of(worker *w, turn *t)
+{
+    return (bench_work){w->queue, enqueue, t, w->sets, w->hold.buffer ? &w->hold : NULL};
+}
 
 static void time_one(worker *w, const char *candidate, double seconds, double hopeless_us)
 {
     turn t = {w, candidate};
     w->turn = NULL;
-    const bench_work work = {w->queue, enqueue, &t, w->sets};
+    const bench_work work = work_of(w, &t);
     bench_timing timing;
     double once_us = 0;
     for (int i = 0; w->run && hopeless_us > 0 && i < 2 && !test_wants(w, "timer"); i++) {
@@ -217,8 +226,7 @@ static void time_pair(worker *w, const char *candidate, double seconds)
 {
     turn t = {w, candidate}, fallback = {w, TUNE_DEFAULT};
     w->turn = NULL;
-    const bench_work first = {w->queue, enqueue, &t, w->sets};
-    const bench_work second = {w->queue, enqueue, &fallback, w->sets};
+    const bench_work first = work_of(w, &t), second = work_of(w, &fallback);
     bench_pair pair;
     if (w->run && test_wants(w, "timer")) {
         const double a = pretended_us(w, candidate, 0.02), b = pretended_us(w, TUNE_DEFAULT, 0.02);
@@ -280,11 +288,15 @@ int tune_worker(void)
         refuse(&w, llmk_error_message());
         return 1;
     }
+    /* A CPU would be busy with the fills instead of enqueuing. */
+    if (!llmk_is_cpu(&w.ctx->caps))
+        bench_hold_open(&w.hold, llmk_context_cl_context(w.ctx), w.queue, HOLD_BYTES);
     while (fgets(line, sizeof line, stdin)) {
         line[strcspn(line, "\n")] = '\0';
         serve(&w, line);
     }
     case_run_free(w.run);
+    bench_hold_close(&w.hold);
     clReleaseCommandQueue(w.queue);
     llmk_context_free(w.ctx);
     fclose(w.answers);
