@@ -1,0 +1,77 @@
+/* gated_linear_grouped.c - gate, up and activation of many rows by the kernels of experts. */
+#include "ops/gated_linear_grouped.h"
+
+#define MIN_ROWS 17u /* fewer are served better by nv-stream, or as two products */
+
+/* All rows are those of the only expert. */
+static grouped_problem grouped_of(const linear_problem *l, const grouped_products *products,
+                                  grouped_gate *gate)
+{
+    *gate = (grouped_gate){.up = l->gate->up,
+                           .outputs = (uint32_t)l->gate->outputs,
+                           .step = l->gate->step,
+                           .up_first = l->gate->up_first,
+                           .up_bias = l->gate->up_bias,
+                           .activation = l->gate->activation,
+                           .limit = l->gate->limit,
+                           .alpha = l->gate->alpha};
+    const bool codes = llmk_grouped_is_codes(l->weights);
+    return (grouped_problem){.x = l->x,
+                             .bias = l->bias,
+                             .y = l->y,
+                             .weights = l->weights,
+                             .groups = 1,
+                             .rest = UINT32_MAX,
+                             .height = products->height(l->x.nrows, 1, false, codes),
+                             .fan = 1,
+                             .rows = l->x.nrows,
+                             .gate = gate};
+}
+
+bool llmk_gated_grouped_supports(llmk_context *ctx, const grouped_products *products,
+                                 const char *name, const linear_problem *p, llmk_reason *why)
+{
+    const uint64_t rows = p->x.nrows;
+    if (p->residual.present)
+        return llmk_no(why, "adds no residual");
+    if (p->weights->segment_count != 1 || p->gate->up->segment_count != 1)
+        return llmk_no(why, "for weights in one buffer");
+    if (rows > INT32_MAX)
+        return llmk_no(why, "too many rows");
+    grouped_gate gate;
+    const grouped_problem g = grouped_of(p, products, &gate);
+    if (!products->supports(ctx, &g, why))
+        return false;
+    if (ctx->is_trial || llmk_variant_is_forced(ctx, "gated_linear", name))
+        return true;
+    if (rows < MIN_ROWS)
+        return llmk_no(why, "for %u rows of x and more", MIN_ROWS);
+    return llmk_linear_may_vary(p, why) &&
+           (!products->suits || products->suits(rows, 1, llmk_grouped_is_codes(p->weights), why));
+}
+
+/* With a schedule work-groups take the next tile as they get ready, not in turn. */
+static llmk_status make_schedule(llmk_launch *launch, const grouped_problem *g)
+{
+    const llmk_view no_offsets = {0};
+    llmk_kernel k =
+        llmk_kernel_open(launch, "grouped_linear/grouped_schedule.cl", "", "grouped_schedule");
+    llmk_arg_view(&k, &no_offsets);
+    llmk_arg_u32(&k, 0); /* what is no expert's is all there is */
+    llmk_arg_u32(&k, (uint32_t)g->rows);
+    llmk_arg_u32(&k, g->height);
+    llmk_arg_buffer(&k, g->schedule);
+    return llmk_kernel_enqueue(&k, (size_t[]){1, 1, 1}, (size_t[]){128, 1, 1});
+}
+
+llmk_status llmk_gated_grouped_launch(llmk_launch *launch, const grouped_products *products,
+                                      const linear_problem *p, cl_mem scratch)
+{
+    grouped_gate gate;
+    grouped_problem g = grouped_of(p, products, &gate);
+    if (scratch && g.rows > g.height) {
+        g.schedule = scratch;
+        LLMK_TRY(make_schedule(launch, &g));
+    }
+    return products->launch(launch, &g);
+}
