@@ -186,7 +186,8 @@ static bool emulated_nv_stream_supports(llmk_context *ctx, const void *problem_,
 static bool supports(llmk_context *ctx, const grouped_products *products, const char *name,
                      const problem *p, llmk_reason *why)
 {
-    return is_pair(p, why) && llmk_gated_grouped_supports(ctx, products, name, &p->l, why);
+    return is_pair(p, why) &&
+           llmk_gated_grouped_supports(ctx, products, name, &p->l, p->workspace != NULL, why);
 }
 
 static llmk_status launch(llmk_launch *l, const grouped_products *products, const problem *p)
@@ -195,8 +196,7 @@ static llmk_status launch(llmk_launch *l, const grouped_products *products, cons
                                      p->workspace ? p->workspace->buffer : NULL);
 }
 
-LLMK_GATED_FIRST(LLMK_GROUPED_FUNCTIONS)
-LLMK_GATED_LATER(LLMK_GROUPED_FUNCTIONS)
+LLMK_GATED_VARIANTS(LLMK_GROUPED_FUNCTIONS)
 
 static bool portable_supports(llmk_context *ctx, const void *problem_, llmk_reason *why)
 {
@@ -312,11 +312,15 @@ static llmk_status multiply(llmk_launch *launch, const problem *p, const llmk_we
     return llmk_operate_within(launch, &llmk_operator_linear, &l);
 }
 
+/* With a residual, or where a row must not depend on the alignment of others, one by one. */
 static llmk_status combine(llmk_launch *launch, const problem *p, const llmk_view *gate,
                            const llmk_view *up, uint64_t first, uint64_t rows)
 {
     const llmk_view residual = rows_of(&p->l.residual, first, rows);
     const llmk_view y = rows_of(&p->l.y, first, rows);
+    if (!residual.present && !p->l.batch_invariant)
+        return llmk_gated_activation_within(launch, gate, up, &y, p->gate.activation, p->gate.limit,
+                                            p->gate.alpha);
     llmk_kernel k = llmk_kernel_open(launch, REF_FILE, "", "gated_linear_combine");
     llmk_arg_view(&k, gate);
     llmk_arg_view(&k, up);
@@ -369,10 +373,15 @@ static llmk_status composite_launch(llmk_launch *launch, const void *problem_)
 
 static const llmk_variant variants[] = {
     {"nv-stream", nv_stream_supports, llmk_linear_nv_stream_launch},
-    LLMK_GATED_FIRST(LLMK_GROUPED_ROW){"composite", composite_supports, composite_launch},
-    LLMK_GATED_LATER(LLMK_GROUPED_ROW){"portable", portable_supports, portable_launch},
+    {"nv90", nv90_supports, nv90_launch},
+    {"nv90-packed", nv90_packed_supports, nv90_packed_launch},
+    {"nv", nv_supports, nv_launch},
+    {"amd", amd_supports, amd_launch},
+    {"composite", composite_supports, composite_launch},
+    {"portable", portable_supports, portable_launch},
     {"ref", ref_supports, ref_launch},
     {"emulated-nv-stream", emulated_nv_stream_supports, llmk_linear_emulated_nv_stream_launch},
+    {"emulated-nv", emulated_nv_supports, emulated_nv_launch},
 };
 
 /* ---- Self-test ---- */
@@ -386,10 +395,10 @@ typedef struct measures {
 static measures measures_of(const llmk_variant *v)
 {
 #define LAUNCHES(name, id) v->launch == id##_launch ||
-    const bool even = LLMK_GATED_FIRST(LAUNCHES) false;
+    const bool even = v->launch == nv90_launch || v->launch == nv90_packed_launch;
     const bool few = v->launch == llmk_linear_nv_stream_launch ||
                      v->launch == llmk_linear_emulated_nv_stream_launch;
-    return (measures){.grouped = even || LLMK_GATED_LATER(LAUNCHES) false,
+    return (measures){.grouped = LLMK_GATED_VARIANTS(LAUNCHES) false,
                       .even = even,
                       .outputs = even ? 288 : 48,
                       .rows = even  ? 400

@@ -2,6 +2,8 @@
 #include "ops/gated_linear_grouped.h"
 
 #define MIN_ROWS 17u /* fewer are served better by nv-stream, or as two products */
+/* Of f16, bf16 and codes in NVIDIA's layouts, of which tiles of the linear layer are wider. */
+#define MOST_ROWS 128u
 
 /* All rows are those of the only expert. */
 static grouped_problem grouped_of(const linear_problem *l, const grouped_products *products,
@@ -28,8 +30,20 @@ static grouped_problem grouped_of(const linear_problem *l, const grouped_product
                              .gate = gate};
 }
 
+static bool is_wgmma(const grouped_products *products)
+{
+    return products == &llmk_grouped_nv90 || products == &llmk_grouped_nv90_packed;
+}
+
+static bool has_wide_tiles(const llmk_weights *w)
+{
+    return w->layout == LLMK_LAYOUT_F16_PORTABLE || w->layout == LLMK_LAYOUT_BF16_PORTABLE ||
+           llmk_grouped_is_codes(w);
+}
+
 bool llmk_gated_grouped_supports(llmk_context *ctx, const grouped_products *products,
-                                 const char *name, const linear_problem *p, llmk_reason *why)
+                                 const char *name, const linear_problem *p, bool has_scratch,
+                                 llmk_reason *why)
 {
     const uint64_t rows = p->x.nrows;
     if (p->residual.present)
@@ -46,6 +60,9 @@ bool llmk_gated_grouped_supports(llmk_context *ctx, const grouped_products *prod
         return true;
     if (rows < MIN_ROWS)
         return llmk_no(why, "for %u rows of x and more", MIN_ROWS);
+    if (has_scratch && rows > MOST_ROWS && !is_wgmma(products) && has_wide_tiles(p->weights))
+        return llmk_no(why, "for at most %u rows of x of such weights, given a workspace",
+                       MOST_ROWS);
     return llmk_linear_may_vary(p, why) &&
            (!products->suits || products->suits(rows, 1, llmk_grouped_is_codes(p->weights), why));
 }
@@ -69,7 +86,7 @@ llmk_status llmk_gated_grouped_launch(llmk_launch *launch, const grouped_product
 {
     grouped_gate gate;
     grouped_problem g = grouped_of(p, products, &gate);
-    if (scratch && g.rows > g.height) {
+    if (scratch && is_wgmma(products) && g.rows > g.height) {
         g.schedule = scratch;
         LLMK_TRY(make_schedule(launch, &g));
     }

@@ -8,19 +8,19 @@
 #include "ops/grouped.h"
 #include "ops/linear.h"
 
-/* X(name, id of llmk_grouped_<id>), in order of preference: those that win over two products and an
- * activation, and those that are for where there is no workspace, or for tests. */
-#define LLMK_GATED_FIRST(X)                                                                        \
+/* X(name, id of llmk_grouped_<id>) */
+#define LLMK_GATED_VARIANTS(X)                                                                     \
     X("nv90", nv90)                                                                                \
-    X("nv90-packed", nv90_packed)
-#define LLMK_GATED_LATER(X)                                                                        \
+    X("nv90-packed", nv90_packed)                                                                  \
     X("nv", nv)                                                                                    \
     X("amd", amd)                                                                                  \
     X("emulated-nv", emulated_nv)
 
-/* Of a pair that one kernel can compute; `name` is that of the variant. */
+/* Of a pair that one kernel can compute; `name` is that of the variant, has_scratch: whether two
+ * products and their activation could do it instead. */
 bool llmk_gated_grouped_supports(llmk_context *ctx, const grouped_products *products,
-                                 const char *name, const linear_problem *p, llmk_reason *why);
+                                 const char *name, const linear_problem *p, bool has_scratch,
+                                 llmk_reason *why);
 /* scratch: of LLMK_GATED_GROUPED_BYTES, or NULL. */
 #define LLMK_GATED_GROUPED_BYTES (7 * sizeof(cl_int))
 llmk_status llmk_gated_grouped_launch(llmk_launch *launch, const grouped_products *products,
