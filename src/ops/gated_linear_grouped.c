@@ -46,16 +46,16 @@ bool llmk_gated_grouped_supports(llmk_context *ctx, const grouped_products *prod
                                  llmk_reason *why)
 {
     const uint64_t rows = p->x.nrows;
+    grouped_gate gate;
+    const grouped_problem g = grouped_of(p, products, &gate);
+    if (!products->supports(ctx, &g, why))
+        return false;
     if (p->residual.present)
         return llmk_no(why, "adds no residual");
     if (p->weights->segment_count != 1 || p->gate->up->segment_count != 1)
         return llmk_no(why, "for weights in one buffer");
     if (rows > INT32_MAX)
         return llmk_no(why, "too many rows");
-    grouped_gate gate;
-    const grouped_problem g = grouped_of(p, products, &gate);
-    if (!products->supports(ctx, &g, why))
-        return false;
     if (ctx->is_trial || llmk_variant_is_forced(ctx, "gated_linear", name))
         return true;
     if (rows < MIN_ROWS)

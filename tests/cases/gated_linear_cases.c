@@ -98,11 +98,12 @@ static const case_entry entries[] = {
     {"m=7 n=40 k=96 gap=3 residual=f32", CASE_QUICK},
     {"m=70 n=40 k=96 gap=8 pad=1 residual=f16 inplace", CASE_QUICK},
     {"m=12 batch=3 n=40 k=96 residual=f16", CASE_QUICK},
+    {"m=72 batch=3 n=40 k=96 gap=8", CASE_QUICK},
     {"m=72 batch=3 n=40 k=96 gap=2 gb=f32 residual=f16 inplace", CASE_QUICK},
     /* without a workspace, and with more rows than its scratch holds */
     {"m=1 n=70 k=200 bare y=f32", CASE_QUICK},
     {"m=70 n=70 k=200 w=w8 bare gb=f16 y=f32", CASE_QUICK},
-    {"m=40000 n=400 k=2 y=f32", CASE_QUICK},
+    {"m=20800 n=400 k=2 residual=f16 y=f32", CASE_QUICK},
 
     {"n=11008 k=4096 w=w4 group=128", CASE_FULL},
     {"m=16 n=11008 k=4096 w=w8", CASE_FULL},
