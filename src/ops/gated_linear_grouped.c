@@ -18,7 +18,10 @@ static grouped_problem grouped_of(const linear_problem *l, const grouped_product
                            .limit = l->gate->limit,
                            .alpha = l->gate->alpha};
     const bool codes = llmk_grouped_is_codes(l->weights);
-    return (grouped_problem){.x = l->x,
+    llmk_view x = l->x;
+    if (x.nrows == 1) /* has no distance to the next, which the copy unit is told all the same */
+        x.rows.s0 = x.ncols;
+    return (grouped_problem){.x = x,
                              .bias = l->bias,
                              .y = l->y,
                              .weights = l->weights,
