@@ -198,6 +198,21 @@ static llmk_status launch(llmk_launch *l, const grouped_products *products, cons
 
 LLMK_GATED_VARIANTS(LLMK_GROUPED_FUNCTIONS)
 
+static bool nv90_supports(llmk_context *ctx, const void *problem_, llmk_reason *why)
+{
+    const problem *p = problem_;
+    return (is_pair(p, why) && llmk_gated_tall_supports(ctx, &p->l, why)) ||
+           supports(ctx, &llmk_grouped_nv90, "nv90", p, why);
+}
+
+static llmk_status nv90_launch(llmk_launch *l, const void *problem_)
+{
+    const problem *p = problem_;
+    llmk_reason why;
+    return llmk_gated_tall_supports(l->ctx, &p->l, &why) ? llmk_gated_tall_launch(l, &p->l)
+                                                         : launch(l, &llmk_grouped_nv90, p);
+}
+
 static bool portable_supports(llmk_context *ctx, const void *problem_, llmk_reason *why)
 {
     if (ctx->caps.max_work_group < 128)
@@ -386,7 +401,8 @@ static const llmk_variant variants[] = {
 
 /* ---- Self-test ---- */
 
-/* How a variant is tried: outputs, and rows of x where they are not few. */
+/* How a variant is tried: outputs, and rows of x where they are not few. On wgmma rows are 300, and
+ * 303, 305, 307, of which each has other tiles where such are tall (gated_linear_nv90.c). */
 typedef struct measures {
     bool grouped, even; /* the kernels of experts; those on wgmma */
     uint64_t outputs, rows;
@@ -398,7 +414,7 @@ static measures measures_of(const llmk_variant *v)
     const bool even = v->launch == nv90_launch || v->launch == nv90_packed_launch;
     const bool few = v->launch == llmk_linear_nv_stream_launch ||
                      v->launch == llmk_linear_emulated_nv_stream_launch;
-    return (measures){.grouped = LLMK_GATED_VARIANTS(LAUNCHES) false,
+    return (measures){.grouped = even || LLMK_GATED_VARIANTS(LAUNCHES) false,
                       .even = even,
                       .outputs = even ? 288 : 48,
                       .rows = even  ? 400
@@ -488,9 +504,12 @@ static llmk_status self_test(llmk_trial *t, const void *problem_)
     const measures m = measures_of(t->variant);
     llmk_workspace *scratch = NULL;
     if (m.grouped || t->variant->launch == composite_launch)
-        LLMK_TRY(llmk_workspace_create(t->ctx, bytes_of(m.rows, m.outputs), &scratch));
+        LLMK_TRY(llmk_workspace_create(t->ctx, bytes_of(m.rows + 8, m.outputs), &scratch));
     llmk_status status = LLMK_OK;
-    for (unsigned i = 0; status == LLMK_OK && i < 4; i++) {
+    for (unsigned i = 0; status == LLMK_OK && i < (m.even ? 5 : 4); i++) {
+        const uint64_t rows = i == 1 || (i == 2 && !m.even) ? 5
+                              : m.even && i > 0             ? m.rows + 2 * i - 1
+                                                            : m.rows;
         const bool odd = i & 1, grouped = i & 2;
         llmk_weights *gate = NULL, *up = NULL;
         double *gate_values = NULL, *up_values = NULL;
@@ -500,8 +519,7 @@ static llmk_status self_test(llmk_trial *t, const void *problem_)
             status = make_matrix(t, like->gate.up, m.outputs, odd, grouped, &up_values, &up);
         const sides s = {gate, up, gate_values, up_values};
         if (status == LLMK_OK) /* the kernels of experts have a schedule there, or none */
-            status = try_rows(t, like, &s, m.grouped && grouped ? NULL : scratch,
-                              odd != grouped ? 5 : m.rows);
+            status = try_rows(t, like, &s, m.grouped && odd ? NULL : scratch, rows);
         llmk_weights_free(gate);
         llmk_weights_free(up);
     }

@@ -10,7 +10,6 @@
 
 /* X(name, id of llmk_grouped_<id>) */
 #define LLMK_GATED_VARIANTS(X)                                                                     \
-    X("nv90", nv90)                                                                                \
     X("nv90-packed", nv90_packed)                                                                  \
     X("nv", nv)                                                                                    \
     X("amd", amd)                                                                                  \
@@ -25,5 +24,9 @@ bool llmk_gated_grouped_supports(llmk_context *ctx, const grouped_products *prod
 #define LLMK_GATED_GROUPED_BYTES (7 * sizeof(cl_int))
 llmk_status llmk_gated_grouped_launch(llmk_launch *launch, const grouped_products *products,
                                       const linear_problem *p, cl_mem scratch);
+
+/* Tall tiles of both on wgmma (gated_linear_nv90.c). */
+bool llmk_gated_tall_supports(llmk_context *ctx, const linear_problem *p, llmk_reason *why);
+llmk_status llmk_gated_tall_launch(llmk_launch *launch, const linear_problem *p);
 
 #endif

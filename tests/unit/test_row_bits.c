@@ -20,8 +20,6 @@ static const setting settings[] = {
     {"gated_linear n=70 k=519 y=f32 invariant", NULL, 65},
     {"gated_linear n=70 k=519 y=f32 invariant bare", NULL, 65},
     {"gated_linear n=33 k=256 w=w4 group=64 layout=packed y=f32 invariant", NULL, 65},
-    {"gated_linear n=96 k=520 y=f32", "gated_linear:nv90", 130},
-    {"gated_linear n=96 k=512 w=w4 group=128 y=f32 nv", "gated_linear:nv90-packed", 130},
     {"gated_linear n=33 k=520 w=w4 group=64 y=f32 nv", "gated_linear:emulated-nv-stream", 16},
     {"gated_linear n=33 k=520 w=w8 y=f32 nv", "gated_linear:emulated-nv-stream", 16},
 };
