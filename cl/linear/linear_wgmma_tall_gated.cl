@@ -9,12 +9,14 @@
 #include "linear/linear_wgmma_tall.clh"
 #include "linear/linear_gated.clh"
 
-LINEAR_INLINE void bring_both(plan_t p, uint k_end, stages_t s, ulong maps)
+LINEAR_INLINE void bring_both(plan_t p, uint k_end, uint brought, stages_t s, ulong maps)
 {
     const uint count = tiles_of(p), bytes = p.width * NV90_ROW;
+    uint k = brought * TILE_K;
+    skip_stages(&s, brought);
     for (uint index = (uint)get_group_id(0); index < count; index += (uint)get_num_groups(0)) {
         const uint at = tile_at(p, index).column / UNIT;
-        for (uint k = 0; k < k_end; k += TILE_K) {
+        for (; k < k_end; k += TILE_K) {
             const uint to = s.tiles + s.slot * STAGE + X_BYTES, full = s.full + s.slot * 8;
             nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
             nv90_barrier_expect(full, 2 * bytes);
@@ -22,6 +24,7 @@ LINEAR_INLINE void bring_both(plan_t p, uint k_end, stages_t s, ulong maps)
             nv90_box_columns(to + bytes, maps + NV90_MAP_BYTES, k, at, full);
             next_stage(&s);
         }
+        k = 0;
     }
     nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
     nv90_barrier_arrive(s.full + s.slot * 8);
@@ -40,7 +43,6 @@ LINEAR_INLINE void store_gated(linear_t a, const gate_t gate, float *sums, tile_
 {
     uint item = (uint)get_local_id(0);
     asm volatile("" : "+r"(item));
-    a.n = gate.outputs;
     a.y_rows.n1 = a.y_rows.n2 = a.residual_rows.n1 = a.residual_rows.n2 = 1;
     tile.row += item / 128 * TEAM + from;
     const held_t share = held_of(a, tile, item % 128);
@@ -96,9 +98,12 @@ void linear_wgmma_tall_gated(LINEAR_PARAMETERS, GATE_PARAMETERS, const uint unit
     local ulong barriers[2 * STAGES];
     local tile_t told[STAGES];
     local uint slot[1];
-    const linear_t a = LINEAR_ARGUMENTS;
+    linear_t a = LINEAR_ARGUMENTS;
     const gate_t gate = GATE_ARGUMENTS;
     const uint item = (uint)get_local_id(0), lane = item % 32;
+    const plan_t p = {(uint)m, ((uint)m + TILE_M - 1) / TILE_M,
+                      (outputs / UNIT + units - 1) / units, 0, units * UNIT};
+    const uint brought = first_stages((k + TILE_K - 1) / TILE_K);
     const uint full = (uint)(size_t)barriers, map = (uint)(size_t)maps;
     const stages_t s = {(uint)(size_t)tiles, full, full + STAGES * 8, 0, 0};
     if (item < STAGES) {
@@ -107,7 +112,12 @@ void linear_wgmma_tall_gated(LINEAR_PARAMETERS, GATE_PARAMETERS, const uint unit
     }
     barrier(CLK_LOCAL_MEM_FENCE);
 
+    a.n = outputs;
     if (item < 256) {
+        const tile_t tile = tile_at(p, (uint)get_group_id(0));
+        if (item == 0)
+            told[0] = tile;
+        bring_first_of(a, true, up_data + up_first * pitch, pitch * step, tile, 0, s, brought);
         nv90_registers_up(240);
         multiply_tiles(a, gate, s, told);
     } else {
@@ -122,18 +132,16 @@ void linear_wgmma_tall_gated(LINEAR_PARAMETERS, GATE_PARAMETERS, const uint unit
         else if (item == SLOT_ITEM)
             slot[0] = nv90_take_slot();
         nv90_makers_sync();
-        const plan_t p = {(uint)m, ((uint)m + TILE_M - 1) / TILE_M,
-                          (outputs / UNIT + units - 1) / units, 0, units * UNIT};
         const ulong published = nv90_map_of(slot[0], 0);
         if (item - lane == X_ITEM) {
             nv90_map_publish(published, map);
             if (lane == 0)
-                bring_x(p, k, 0, s, told, published);
+                bring_x(p, k, brought, s, told, published);
         } else if (item - lane == W_ITEM) {
             nv90_map_publish(published + NV90_MAP_BYTES, map + NV90_MAP_BYTES);
             nv90_map_publish(published + 2 * NV90_MAP_BYTES, map + 2 * NV90_MAP_BYTES);
             if (lane == 0)
-                bring_both(p, k, s, published + NV90_MAP_BYTES);
+                bring_both(p, k, brought, s, published + NV90_MAP_BYTES);
         }
     }
     // All boxes have arrived.

@@ -2,8 +2,8 @@
 #include "ops/gated_linear_grouped.h"
 
 #define MIN_ROWS 17u /* fewer are served better by nv-stream, or as two products */
-/* Of f16, bf16 and codes in NVIDIA's layouts, of which tiles of the linear layer are wider. */
-#define MOST_ROWS 128u
+/* Of f16 and bf16 without wgmma: tiles of the linear layer are wider. */
+#define MOST_ROWS 64u
 
 /* All rows are those of the only expert. */
 static grouped_problem grouped_of(const linear_problem *l, const grouped_products *products,
@@ -38,10 +38,16 @@ static bool is_wgmma(const grouped_products *products)
     return products == &llmk_grouped_nv90 || products == &llmk_grouped_nv90_packed;
 }
 
-static bool has_wide_tiles(const llmk_weights *w)
+/* Rows of x that these products are for, where two of the linear layer could be taken instead. */
+static uint64_t most_rows(const grouped_products *products, const llmk_weights *w)
 {
-    return w->layout == LLMK_LAYOUT_F16_PORTABLE || w->layout == LLMK_LAYOUT_BF16_PORTABLE ||
-           llmk_grouped_is_codes(w);
+    if (is_wgmma(products))
+        return UINT64_MAX;
+    if (llmk_grouped_is_codes(w))
+        return 0;
+    return w->layout == LLMK_LAYOUT_F16_PORTABLE || w->layout == LLMK_LAYOUT_BF16_PORTABLE
+               ? MOST_ROWS
+               : UINT64_MAX;
 }
 
 bool llmk_gated_grouped_supports(llmk_context *ctx, const grouped_products *products,
@@ -63,9 +69,9 @@ bool llmk_gated_grouped_supports(llmk_context *ctx, const grouped_products *prod
         return true;
     if (rows < MIN_ROWS)
         return llmk_no(why, "for %u rows of x and more", MIN_ROWS);
-    if (has_scratch && rows > MOST_ROWS && !is_wgmma(products) && has_wide_tiles(p->weights))
-        return llmk_no(why, "for at most %u rows of x of such weights, given a workspace",
-                       MOST_ROWS);
+    if (has_scratch && rows > most_rows(products, p->weights))
+        return llmk_no(why, "for at most %u rows of such weights, given a workspace",
+                       (uint32_t)most_rows(products, p->weights));
     return llmk_linear_may_vary(p, why) &&
            (!products->suits || products->suits(rows, 1, llmk_grouped_is_codes(p->weights), why));
 }
