@@ -402,7 +402,7 @@ static const llmk_variant variants[] = {
 /* ---- Self-test ---- */
 
 /* How a variant is tried: outputs, and rows of x where they are not few. On wgmma rows are 300, and
- * 303, 305, 307, of which each has other tiles where such are tall (gated_linear_nv90.c). */
+ * 303, 305, 307, 309, of which each has other tiles where such are tall (gated_linear_nv90.c). */
 typedef struct measures {
     bool grouped, even; /* the kernels of experts; those on wgmma */
     uint64_t outputs, rows;
@@ -504,9 +504,9 @@ static llmk_status self_test(llmk_trial *t, const void *problem_)
     const measures m = measures_of(t->variant);
     llmk_workspace *scratch = NULL;
     if (m.grouped || t->variant->launch == composite_launch)
-        LLMK_TRY(llmk_workspace_create(t->ctx, bytes_of(m.rows + 8, m.outputs), &scratch));
+        LLMK_TRY(llmk_workspace_create(t->ctx, bytes_of(m.rows + 9, m.outputs), &scratch));
     llmk_status status = LLMK_OK;
-    for (unsigned i = 0; status == LLMK_OK && i < (m.even ? 5 : 4); i++) {
+    for (unsigned i = 0; status == LLMK_OK && i < (m.even ? 6 : 4); i++) {
         const uint64_t rows = i == 1 || (i == 2 && !m.even) ? 5
                               : m.even && i > 0             ? m.rows + 2 * i - 1
                                                             : m.rows;
