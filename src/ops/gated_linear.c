@@ -192,8 +192,7 @@ static bool supports(llmk_context *ctx, const grouped_products *products, const 
 
 static llmk_status launch(llmk_launch *l, const grouped_products *products, const problem *p)
 {
-    return llmk_gated_grouped_launch(l, products, &p->l,
-                                     p->workspace ? p->workspace->buffer : NULL);
+    return llmk_gated_grouped_launch(l, products, &p->l);
 }
 
 LLMK_GATED_VARIANTS(LLMK_GROUPED_FUNCTIONS)
@@ -503,8 +502,8 @@ static llmk_status self_test(llmk_trial *t, const void *problem_)
     const bool split = like->layout == LLMK_GATE_SPLIT;
     const measures m = measures_of(t->variant);
     llmk_workspace *scratch = NULL;
-    if (m.grouped || t->variant->launch == composite_launch)
-        LLMK_TRY(llmk_workspace_create(t->ctx, bytes_of(m.rows + 9, m.outputs), &scratch));
+    if (t->variant->launch == composite_launch)
+        LLMK_TRY(llmk_workspace_create(t->ctx, bytes_of(m.rows, m.outputs), &scratch));
     llmk_status status = LLMK_OK;
     for (unsigned i = 0; status == LLMK_OK && i < (m.even ? 6 : 4); i++) {
         const uint64_t rows = i == 1 || (i == 2 && !m.even) ? 5
@@ -518,8 +517,8 @@ static llmk_status self_test(llmk_trial *t, const void *problem_)
         if (status == LLMK_OK && split)
             status = make_matrix(t, like->gate.up, m.outputs, odd, grouped, &up_values, &up);
         const sides s = {gate, up, gate_values, up_values};
-        if (status == LLMK_OK) /* the kernels of experts have a schedule there, or none */
-            status = try_rows(t, like, &s, m.grouped && odd ? NULL : scratch, rows);
+        if (status == LLMK_OK)
+            status = try_rows(t, like, &s, scratch, rows);
         llmk_weights_free(gate);
         llmk_weights_free(up);
     }

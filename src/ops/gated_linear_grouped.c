@@ -76,28 +76,10 @@ bool llmk_gated_grouped_supports(llmk_context *ctx, const grouped_products *prod
            (!products->suits || products->suits(rows, 1, llmk_grouped_is_codes(p->weights), why));
 }
 
-/* With a schedule work-groups take the next tile as they get ready, not in turn. */
-static llmk_status make_schedule(llmk_launch *launch, const grouped_problem *g)
-{
-    const llmk_view no_offsets = {0};
-    llmk_kernel k =
-        llmk_kernel_open(launch, "grouped_linear/grouped_schedule.cl", "", "grouped_schedule");
-    llmk_arg_view(&k, &no_offsets);
-    llmk_arg_u32(&k, 0); /* what is no expert's is all there is */
-    llmk_arg_u32(&k, (uint32_t)g->rows);
-    llmk_arg_u32(&k, g->height);
-    llmk_arg_buffer(&k, g->schedule);
-    return llmk_kernel_enqueue(&k, (size_t[]){1, 1, 1}, (size_t[]){128, 1, 1});
-}
-
 llmk_status llmk_gated_grouped_launch(llmk_launch *launch, const grouped_products *products,
-                                      const linear_problem *p, cl_mem scratch)
+                                      const linear_problem *p)
 {
     grouped_gate gate;
-    grouped_problem g = grouped_of(p, products, &gate);
-    if (scratch && is_wgmma(products) && g.rows > g.height) {
-        g.schedule = scratch;
-        LLMK_TRY(make_schedule(launch, &g));
-    }
+    const grouped_problem g = grouped_of(p, products, &gate);
     return products->launch(launch, &g);
 }

@@ -20,10 +20,8 @@
 bool llmk_gated_grouped_supports(llmk_context *ctx, const grouped_products *products,
                                  const char *name, const linear_problem *p, bool has_scratch,
                                  llmk_reason *why);
-/* scratch: of LLMK_GATED_GROUPED_BYTES, or NULL. */
-#define LLMK_GATED_GROUPED_BYTES (7 * sizeof(cl_int))
 llmk_status llmk_gated_grouped_launch(llmk_launch *launch, const grouped_products *products,
-                                      const linear_problem *p, cl_mem scratch);
+                                      const linear_problem *p);
 
 /* Tall tiles of both on wgmma (gated_linear_nv90.c). */
 bool llmk_gated_tall_supports(llmk_context *ctx, const linear_problem *p, llmk_reason *why);
