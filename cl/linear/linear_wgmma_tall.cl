@@ -6,8 +6,14 @@
 // others 16 less, so that the host can make work-groups end together. The wide ones come first.
 //
 //     -DX=f16 | bf16
-#define NV90_THREE_MAPS // x, W in columns of the one and of the other width
+// Maps are of x, and of W in columns of the one and of the other width.
 #include "linear/linear_wgmma_tall.clh"
+
+LINEAR_INLINE plan_t plan_of(uint m, uint n, uint wide, uint units)
+{
+    const uint left = n / UNIT - wide * units;
+    return (plan_t){m, (m + TILE_M - 1) / TILE_M, wide, left ? left / (units - 1) : 0, units * UNIT};
+}
 
 // maps: of the wide, then of the narrow tiles.
 LINEAR_INLINE void bring_w(plan_t p, uint k_end, uint brought, stages_t s, ulong maps)

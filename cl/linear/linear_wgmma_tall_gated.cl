@@ -1,34 +1,27 @@
 // Gate, up and SiLU on wgmma with tiles of 256 rows of x by up to 96 outputs: as linear_wgmma_tall.cl, but
 // the first half of a tile's W is the gate's and the other up's, so that both sums of an output are in
-// the same lane. Of y of 16 bits. docs/matrix-units.md explains it.
+// the same lane. All columns of tiles have one width, 64, 80 or 96; what of the last is beyond W, is zeros.
+// Of y of 16 bits. docs/matrix-units.md explains it.
 //
 //     -DX=f16 | bf16
 #define END_COLUMNS 96
-#define NV90_FIVE_MAPS // x, the gate's W in columns of the one and of the other width, up's
+// Maps are of x, the gate's W and up's.
 #include "linear/linear_wgmma_tall.clh"
 #include "linear/linear_gated.clh"
 
-#define UP_MAPS (2 * NV90_MAP_BYTES)
-
-// maps: of the wide, then of the narrow tiles of the gate; of those of up.
-LINEAR_INLINE void bring_both(plan_t p, uint k_end, uint brought, stages_t s, ulong maps)
+LINEAR_INLINE void bring_both(plan_t p, uint k_end, stages_t s, ulong maps)
 {
-    const uint count = tiles_of(p);
-    uint k = brought * TILE_K;
-    skip_stages(&s, brought);
+    const uint count = tiles_of(p), bytes = p.width * NV90_ROW;
     for (uint index = (uint)get_group_id(0); index < count; index += (uint)get_num_groups(0)) {
-        const tile_t tile = tile_at(p, index);
-        const ulong map = maps + (is_narrow(p, index) ? NV90_MAP_BYTES : 0);
-        const uint at = tile.column / UNIT, bytes = tile.width * NV90_ROW;
-        for (; k < k_end; k += TILE_K) {
+        const uint at = tile_at(p, index).column / UNIT;
+        for (uint k = 0; k < k_end; k += TILE_K) {
             const uint to = s.tiles + s.slot * STAGE + X_BYTES, full = s.full + s.slot * 8;
             nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
             nv90_barrier_expect(full, 2 * bytes);
-            nv90_box_columns(to, map, k, at, full);
-            nv90_box_columns(to + bytes, map + UP_MAPS, k, at, full);
+            nv90_box_columns(to, maps, k, at, full);
+            nv90_box_columns(to + bytes, maps + NV90_MAP_BYTES, k, at, full);
             next_stage(&s);
         }
-        k = 0;
     }
     nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
     nv90_barrier_arrive(s.full + s.slot * 8);
@@ -36,9 +29,6 @@ LINEAR_INLINE void bring_both(plan_t p, uint k_end, uint brought, stages_t s, ul
 
 // ---- The warpgroups that multiply
 
-MULTIPLY_PAIR(32)
-MULTIPLY_PAIR(64)
-MULTIPLY_PAIR(96)
 MULTIPLY_PAIR(128)
 MULTIPLY_PAIR(160)
 MULTIPLY_PAIR(192)
@@ -50,6 +40,7 @@ LINEAR_INLINE void store_gated(linear_t a, const gate_t gate, float *sums, tile_
 {
     uint item = (uint)get_local_id(0);
     asm volatile("" : "+r"(item));
+    a.n = gate.outputs;
     a.y_rows.n1 = a.y_rows.n2 = a.residual_rows.n1 = a.residual_rows.n2 = 1;
     tile.row += item / 128 * TEAM + from;
     const held_t share = held_of(a, tile, item % 128);
@@ -82,25 +73,30 @@ LINEAR_INLINE void multiply_tiles(const linear_t a, const gate_t gate, stages_t 
         for (uint i = 0; i < NV90_PAIR_SUMS; i++)
             sums[i] = 0.0f;
 #define MULTIPLY(n)                                                                                \
-    if (2 * tile.width == n) {                                                                     \
+    {                                                                                              \
         multiply_pair_##n(sums, &s, a.k, x_at, X_BYTES);                                           \
         store_gated(a, gate, sums, tile, 0, (n) / 4);                                              \
         store_gated(a, gate, sums + NV90_PAIR_HALF, tile, TEAM / 2, (n) / 4);                      \
-    } else
-        MULTIPLY(192) MULTIPLY(160) MULTIPLY(128) MULTIPLY(96) MULTIPLY(64) MULTIPLY(32) {}
+    }
+        if (tile.width == 96)
+            MULTIPLY(192)
+        else if (tile.width == 80)
+            MULTIPLY(160)
+        else
+            MULTIPLY(128)
     }
 }
 
-// columns: 16 wide + units.
+// units: of 16 outputs, in a tile.
 kernel __attribute__((reqd_work_group_size(384, 1, 1))) __attribute__((annotate("minnctapersm=1")))
-void linear_wgmma_tall_gated(LINEAR_PARAMETERS, GATE_PARAMETERS, const uint columns)
+void linear_wgmma_tall_gated(LINEAR_PARAMETERS, GATE_PARAMETERS, const uint units)
 {
     local uchar tiles[STAGES * STAGE] __attribute__((aligned(1024)));
-    local uchar maps[NV90_MAPS * NV90_MAP_BYTES] __attribute__((aligned(128)));
+    local uchar maps[3 * NV90_MAP_BYTES] __attribute__((aligned(128)));
     local ulong barriers[2 * STAGES];
     local tile_t told[STAGES];
     local uint slot[1];
-    linear_t a = LINEAR_ARGUMENTS;
+    const linear_t a = LINEAR_ARGUMENTS;
     const gate_t gate = GATE_ARGUMENTS;
     const uint item = (uint)get_local_id(0), lane = item % 32;
     const uint full = (uint)(size_t)barriers, map = (uint)(size_t)maps;
@@ -111,14 +107,7 @@ void linear_wgmma_tall_gated(LINEAR_PARAMETERS, GATE_PARAMETERS, const uint colu
     }
     barrier(CLK_LOCAL_MEM_FENCE);
 
-    a.n = outputs;
     if (item < 256) {
-        const plan_t p = plan_of((uint)m, outputs, columns / 16, columns % 16);
-        const tile_t tile = tile_at(p, (uint)get_group_id(0));
-        if (item == 0)
-            told[0] = tile;
-        bring_first_of(a, true, up_data + up_first * pitch, pitch * step, tile, 0, s,
-                       first_stages((k + TILE_K - 1) / TILE_K));
         nv90_registers_up(240);
         multiply_tiles(a, gate, s, told);
     } else {
@@ -126,26 +115,25 @@ void linear_wgmma_tall_gated(LINEAR_PARAMETERS, GATE_PARAMETERS, const uint colu
         if (item == X_ITEM)
             nv90_map_rows(map, (global const ushort *)x + x_rows.offset, k, (uint)m, x_rows.s0 * 2,
                           TEAM);
-        else if (item - lane == W_ITEM && lane < 4)
+        else if (item - lane == W_ITEM && lane < 2)
             nv90_map_blocks(map + (1 + lane) * NV90_MAP_BYTES,
-                            lane < 2 ? data : up_data + up_first * pitch, k, outputs / UNIT,
-                            pitch * step, max(columns % 16 - lane % 2, 1u), UNIT);
+                            lane ? up_data + up_first * pitch : data, k, outputs / UNIT,
+                            pitch * step, units, UNIT);
         else if (item == SLOT_ITEM)
             slot[0] = nv90_take_slot();
         nv90_makers_sync();
-        const plan_t p = plan_of((uint)m, outputs, columns / 16, columns % 16);
-        const uint brought = first_stages((k + TILE_K - 1) / TILE_K);
+        const plan_t p = {(uint)m, ((uint)m + TILE_M - 1) / TILE_M,
+                          (outputs / UNIT + units - 1) / units, 0, units * UNIT};
         const ulong published = nv90_map_of(slot[0], 0);
         if (item - lane == X_ITEM) {
             nv90_map_publish(published, map);
             if (lane == 0)
-                bring_x(p, k, brought, s, told, published);
+                bring_x(p, k, 0, s, told, published);
         } else if (item - lane == W_ITEM) {
-            for (uint i = 1; i < NV90_MAPS; i++)
-                if (i % 2 || p.narrow)
-                    nv90_map_publish(published + i * NV90_MAP_BYTES, map + i * NV90_MAP_BYTES);
+            nv90_map_publish(published + NV90_MAP_BYTES, map + NV90_MAP_BYTES);
+            nv90_map_publish(published + 2 * NV90_MAP_BYTES, map + 2 * NV90_MAP_BYTES);
             if (lane == 0)
-                bring_both(p, k, brought, s, published + NV90_MAP_BYTES);
+                bring_both(p, k, s, published + NV90_MAP_BYTES);
         }
     }
     // All boxes have arrived.

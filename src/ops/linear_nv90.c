@@ -200,13 +200,16 @@ bool llmk_linear_nv90_may_share(const llmk_context *ctx, const linear_problem *p
 #define TALL_UNIT  16u
 #define TALL_UNITS 12 /* at most, in the width of a tile */
 
-/* of_w: blocks of 16 rows of W for one of y's, 2 of gated pairs. */
-static plan plan_columns(uint64_t m, uint64_t n, uint64_t k, uint32_t units, uint64_t columns,
-                         uint32_t of_w)
+uint64_t llmk_linear_nv90_tall_time(uint32_t width, uint64_t k)
 {
     static const tile_time times[TALL_UNITS + 1] = {
         {0, 0},      {490, 500},  {500, 600},  {516, 750},  {532, 900},  {556, 1100}, {580, 1300},
         {630, 1450}, {681, 1600}, {760, 1800}, {840, 2000}, {912, 2200}, {983, 2400}};
+    return time_of(times[width], k);
+}
+
+static plan plan_columns(uint64_t m, uint64_t n, uint64_t k, uint32_t units, uint64_t columns)
+{
     const uint64_t rows = (m + TALL_M - 1) / TALL_M, blocks = n / TALL_UNIT;
     const uint32_t width = (uint32_t)((blocks + columns - 1) / columns);
     const uint64_t wide = blocks - (width - 1) * columns;
@@ -215,36 +218,23 @@ static plan plan_columns(uint64_t m, uint64_t n, uint64_t k, uint32_t units, uin
     return (plan){.is_tall = true,
                   .last = (uint32_t)(16 * wide + width),
                   .tiles = rows * columns,
-                  .time = most_wide * time_of(times[of_w * width], k) +
-                          (most - most_wide) * time_of(times[of_w * (width - 1)], k)};
+                  .time = most_wide * llmk_linear_nv90_tall_time(width, k) +
+                          (most - most_wide) * llmk_linear_nv90_tall_time(width - 1, k)};
 }
 
 /* As few columns as can be, or so many that all work-groups have the same number of tiles. */
-static plan plan_tall(uint64_t m, uint64_t n, uint64_t k, uint32_t units, uint32_t of_w)
+static plan plan_tall(uint64_t m, uint64_t n, uint64_t k, uint32_t units)
 {
     const uint64_t rows = (m + TALL_M - 1) / TALL_M, blocks = n / TALL_UNIT;
-    const uint64_t most_units = TALL_UNITS / of_w, fewest = (blocks + most_units - 1) / most_units;
-    plan best = plan_columns(m, n, k, units, fewest, of_w);
+    const uint64_t fewest = (blocks + TALL_UNITS - 1) / TALL_UNITS;
+    plan best = plan_columns(m, n, k, units, fewest);
     for (uint64_t i = 0, each = (rows * fewest + units - 1) / units; i < 4; i++, each++) {
         const uint64_t most = each * units / rows, columns = most < blocks ? most : blocks;
-        const plan p = plan_columns(m, n, k, units, columns > fewest ? columns : fewest, of_w);
+        const plan p = plan_columns(m, n, k, units, columns > fewest ? columns : fewest);
         if (p.time < best.time)
             best = p;
     }
     return best;
-}
-
-uint32_t llmk_linear_nv90_gated_columns(const llmk_launch *launch, const linear_problem *p,
-                                        uint64_t *tiles)
-{
-    static const uint64_t tried[] = {3, 4, 7, 18}; /* of 18 blocks: all widths */
-    const uint64_t m = p->x.nrows, k = p->weights->k, n = p->gate->outputs;
-    const uint32_t units = launch->ctx->caps.compute_units;
-    const plan chosen = launch->ctx->is_trial
-                            ? plan_columns(m, n, k, units, tried[m / 2 % LLMK_COUNT(tried)], 2)
-                            : plan_tall(m, n, k, units, 2);
-    *tiles = chosen.tiles;
-    return chosen.last;
 }
 
 static bool has_rows_of_vectors(const llmk_view *v)
@@ -268,7 +258,7 @@ static plan plan_of(const llmk_launch *launch, const linear_problem *p, uint64_t
     if (launch->ctx->is_trial && shared.tiles)
         return shared;
     if (launch->ctx->is_trial && can && m > TALL_M)
-        return plan_columns(m, n, k, units, (n / TALL_UNIT + TALL_UNITS - 1) / TALL_UNITS, 1);
+        return plan_columns(m, n, k, units, (n / TALL_UNIT + TALL_UNITS - 1) / TALL_UNITS);
     if (launch->ctx->is_trial)
         return plan_cut(m, n, k, units, m < MIN_ROWS ? 4 : p->x.align < 16 ? 2 : 1);
     const uint32_t wanted = launch->config ? launch->config->value[0] : 0;
@@ -277,11 +267,11 @@ static plan plan_of(const llmk_launch *launch, const linear_problem *p, uint64_t
     if (wanted)
         return plan_cut(m, n, k, units, wanted == LLMK_NV90_SHARED ? 0 : wanted);
     if (launch->config)
-        return plan_tall(m, n, k, units, 1);
+        return plan_tall(m, n, k, units);
     const plan cut = plan_cut(m, n, k, units, 0);
     if (!can)
         return cut;
-    const plan tall = plan_tall(m, n, k, units, 1);
+    const plan tall = plan_tall(m, n, k, units);
     /* Two hundredths are less than the estimate is worth. */
     return tall.time + tall.time / 50 < cut.time ? tall : cut;
 }

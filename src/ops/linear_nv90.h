@@ -13,9 +13,7 @@
  */
 bool llmk_linear_nv90_has_x_boxes(const linear_problem *p);
 bool llmk_linear_nv90_has_k(uint64_t k, llmk_reason *why);
-/* How y's columns are divided among tiles of LLMK_NV90_GATED_NAME, its last argument, and the number
- * of tiles. In a trial, of 288 outputs, each width has its turn. */
-uint32_t llmk_linear_nv90_gated_columns(const llmk_launch *launch, const linear_problem *p,
-                                        uint64_t *tiles);
+/* Nanoseconds for a tile of 256 rows of x by 16 `width` of W, by estimate. */
+uint64_t llmk_linear_nv90_tall_time(uint32_t width, uint64_t k);
 
 #endif
