@@ -5,6 +5,7 @@ DEFAULTS = {
     "rmsnorm": {"rows": "1", "h": "1", "x": "f16"},
     "gated_activation": {"rows": "1", "d": "1", "x": "f16", "act": "silu", "layout": "split"},
     "linear": {"m": "1", "n": "64", "k": "64", "x": "f16", "w": "f16", "group": "0"},
+    "gated_linear": {"m": "1", "n": "64", "k": "64", "x": "f16", "w": "f16", "act": "silu"},
     "moe_forward": {"model": "mixtral-8x7b", "t": "1", "x": "f16", "w": "f16"},
 }
 

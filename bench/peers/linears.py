@@ -1,7 +1,9 @@
 """Peers of linear: cuBLAS with dense weights (for quantised cases too: what a user has without
-them), the Triton project's W8A16, PyTorch's tinygemm W4A16, and int8 cuBLAS for W8A8."""
+them), the Triton project's W8A16, PyTorch's tinygemm W4A16, and int8 cuBLAS for W8A8; of
+gated_linear: cuBLAS twice, and an activation."""
 
 import torch
+import torch.nn.functional as F
 
 from timing import DTYPES, Job
 
@@ -93,9 +95,33 @@ def cublas_int8(case):
     return Job(make, torch._int_mm, n * k + m * (k + 4 * n))
 
 
+def _gated(case, activation):
+    """Two products by cuBLAS, in f16 or bf16 between, and their activation."""
+    m, n, k = _shape(case)
+    dtype = DTYPES[case["x"]]
+    if case["act"] != "silu":
+        return None
+
+    def make():
+        return activations(m, k, dtype), weights(n, k, dtype), weights(n, k, dtype)
+
+    return Job(make, lambda x, gate, up: activation(x @ gate.t(), x @ up.t()),
+               (2 * n * k + m * (n + k)) * dtype.itemsize)
+
+
+def gated_torch(case):
+    return _gated(case, lambda gate, up: F.silu(gate) * up)
+
+
+def gated_triton(case):
+    return _gated(case, triton_kernels.swiglu_fused)
+
+
 PEERS = [
     ("linear", "cublas", cublas, None),
     ("linear", "triton", triton_w8, triton_kernels or "triton_kernels"),
     ("linear", "tinygemm", tinygemm, None),
     ("linear", "cublas_int8", cublas_int8, None),
+    ("gated_linear", "torch", gated_torch, None),
+    ("gated_linear", "triton", gated_triton, triton_kernels or "triton_kernels"),
 ]

@@ -6,79 +6,13 @@
 // others 16 less, so that the host can make work-groups end together. The wide ones come first.
 //
 //     -DX=f16 | bf16
-#define NV90_TYPE X
-#define NV90_THREE_MAPS // x, W in columns of the one and of the other width
-#define NV90_PAIR_HALF  96
-#define TILE_M          256
-#define TILE_N          192
-#define NEIGHBOURS      4
-
-#include "common/nv.clh"
-#include "common/nv90.clh"
-#include "common/nv90_pair.clh"
-#include "linear/linear_common.clh"
-#include "linear/linear_wgmma.clh"
-#include "linear/linear_wgmma_end.clh"
-#include "linear/linear_wgmma_start.clh"
-
-#define UNIT     16u         // columns
-#define TEAM     (TILE_M / 2) // rows of x of a warpgroup, and of a box
-
-// ---- The tiles of y
-
-typedef struct {
-    uint m, rows, wide, narrow, width; // tiles above each other, columns of tiles, width of the wide
-} plan_t;
+// Maps are of x, and of W in columns of the one and of the other width.
+#include "linear/linear_wgmma_tall.clh"
 
 LINEAR_INLINE plan_t plan_of(uint m, uint n, uint wide, uint units)
 {
     const uint left = n / UNIT - wide * units;
     return (plan_t){m, (m + TILE_M - 1) / TILE_M, wide, left ? left / (units - 1) : 0, units * UNIT};
-}
-LINEAR_INLINE uint tiles_of(plan_t p) { return p.rows * (p.wide + p.narrow); }
-LINEAR_INLINE bool is_narrow(plan_t p, uint index) { return index >= p.rows * p.wide; }
-
-// Bands of BAND rows of tiles, column by column: those that are computed at one time share x and W.
-#define BAND 8
-LINEAR_INLINE tile_t tile_at(plan_t p, uint index)
-{
-    const bool narrow = is_narrow(p, index);
-    const uint i = narrow ? index - p.rows * p.wide : index;
-    const uint columns = narrow ? p.narrow : p.wide, width = p.width - (narrow ? UNIT : 0);
-    const uint first = i / (BAND * columns) * BAND, within = i % (BAND * columns);
-    const uint height = min(p.rows - first, (uint)BAND);
-    return (tile_t){(first + within % height) * TILE_M,
-                    (narrow ? p.wide * p.width : 0) + within / height * width, width};
-}
-
-// ---- The items that copy: one x, the other W
-
-// told: the tile of each stage, written with a tile's first one, so that those who multiply need not
-// keep what it takes to find it. A tile of no width is the end.
-// brought: stages of the first tile that those who multiply have brought themselves.
-LINEAR_INLINE void bring_x(plan_t p, uint k_end, uint brought, stages_t s, local tile_t *told,
-                           ulong map)
-{
-    const uint count = tiles_of(p);
-    uint k = brought * TILE_K;
-    skip_stages(&s, brought);
-    for (uint index = (uint)get_group_id(0); index < count; index += (uint)get_num_groups(0)) {
-        const tile_t tile = tile_at(p, index);
-        for (; k < k_end; k += TILE_K) {
-            const uint to = s.tiles + s.slot * STAGE, full = s.full + s.slot * 8;
-            nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
-            if (k == 0)
-                told[s.slot] = tile;
-            nv90_barrier_expect(full, X_BYTES);
-            nv90_box_rows(to, map, k, tile.row, full);
-            nv90_box_rows(to + X_BYTES / 2, map, k, tile.row + TEAM, full);
-            next_stage(&s);
-        }
-        k = 0;
-    }
-    nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
-    told[s.slot].width = 0;
-    nv90_barrier_arrive(s.full + s.slot * 8);
 }
 
 // maps: of the wide, then of the narrow tiles.

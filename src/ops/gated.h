@@ -2,7 +2,7 @@
 #ifndef LLMK_GATED_H
 #define LLMK_GATED_H
 
-#include "core/tensor.h"
+#include "ops/operator.h"
 
 /* Checks the options of a gated activation. */
 void llmk_check_gated(llmk_checker *c, llmk_activation activation, llmk_gate_layout layout,
@@ -13,5 +13,11 @@ float llmk_gated_alpha(float alpha);
 
 /* activation(g) * u in f64, for self-tests. */
 double llmk_gated_host(llmk_activation activation, double limit, double alpha, double g, double u);
+
+/* y = activation(gate) * up as a part of another call. Of interleaved pairs gate and up are every
+ * other column of one tensor. */
+llmk_status llmk_gated_activation_within(llmk_launch *launch, const llmk_view *gate,
+                                         const llmk_view *up, const llmk_view *y,
+                                         llmk_activation activation, float limit, float alpha);
 
 #endif

@@ -288,6 +288,23 @@ const llmk_operator llmk_operator_gated_activation = {
     .config_count = LLMK_COUNT(configs),
 };
 
+llmk_status llmk_gated_activation_within(llmk_launch *launch, const llmk_view *gate,
+                                         const llmk_view *up, const llmk_view *y,
+                                         llmk_activation activation, float limit, float alpha)
+{
+    problem p = {.gate = *gate,
+                 .up = *up,
+                 .y = *y,
+                 .activation = activation,
+                 .interleaved = gate->rows.inner == 2,
+                 .limit = limit,
+                 .alpha = alpha};
+    const llmk_view *rows[] = {gate, p.interleaved ? gate : up, y};
+    p.vectors = llmk_aligned_rows(rows, LLMK_COUNT(rows)) && y->ncols % 8 == 0;
+    llmk_views_flatten((llmk_view *const[]){&p.gate, &p.up, &p.y}, 3);
+    return llmk_operate_within(launch, &llmk_operator_gated_activation, &p);
+}
+
 llmk_status llmk_gated_activation(llmk_context *ctx, cl_command_queue queue,
                                   const llmk_gated_activation_args *args, const llmk_events *events)
 {

@@ -1,7 +1,7 @@
 /* gated_linear.c - gate, up and activation in one call. */
 #include "ops/elementwise.h"
 #include "ops/gated.h"
-#include "ops/linear.h"
+#include "ops/gated_linear_grouped.h"
 #include "ops/linear_selftest.h"
 
 #include <math.h>
@@ -183,6 +183,35 @@ static bool emulated_nv_stream_supports(llmk_context *ctx, const void *problem_,
     return is_pair(problem_, why) && llmk_linear_emulated_nv_stream_supports(ctx, problem_, why);
 }
 
+static bool supports(llmk_context *ctx, const grouped_products *products, const char *name,
+                     const problem *p, llmk_reason *why)
+{
+    return is_pair(p, why) &&
+           llmk_gated_grouped_supports(ctx, products, name, &p->l, p->workspace != NULL, why);
+}
+
+static llmk_status launch(llmk_launch *l, const grouped_products *products, const problem *p)
+{
+    return llmk_gated_grouped_launch(l, products, &p->l);
+}
+
+LLMK_GATED_VARIANTS(LLMK_GROUPED_FUNCTIONS)
+
+static bool nv90_supports(llmk_context *ctx, const void *problem_, llmk_reason *why)
+{
+    const problem *p = problem_;
+    return (is_pair(p, why) && llmk_gated_tall_supports(ctx, &p->l, why)) ||
+           supports(ctx, &llmk_grouped_nv90, "nv90", p, why);
+}
+
+static llmk_status nv90_launch(llmk_launch *l, const void *problem_)
+{
+    const problem *p = problem_;
+    llmk_reason why;
+    return llmk_gated_tall_supports(l->ctx, &p->l, &why) ? llmk_gated_tall_launch(l, &p->l)
+                                                         : launch(l, &llmk_grouped_nv90, p);
+}
+
 static bool portable_supports(llmk_context *ctx, const void *problem_, llmk_reason *why)
 {
     if (ctx->caps.max_work_group < 128)
@@ -297,11 +326,15 @@ static llmk_status multiply(llmk_launch *launch, const problem *p, const llmk_we
     return llmk_operate_within(launch, &llmk_operator_linear, &l);
 }
 
+/* With a residual, or where a row must not depend on the alignment of others, one by one. */
 static llmk_status combine(llmk_launch *launch, const problem *p, const llmk_view *gate,
                            const llmk_view *up, uint64_t first, uint64_t rows)
 {
     const llmk_view residual = rows_of(&p->l.residual, first, rows);
     const llmk_view y = rows_of(&p->l.y, first, rows);
+    if (!residual.present && !p->l.batch_invariant)
+        return llmk_gated_activation_within(launch, gate, up, &y, p->gate.activation, p->gate.limit,
+                                            p->gate.alpha);
     llmk_kernel k = llmk_kernel_open(launch, REF_FILE, "", "gated_linear_combine");
     llmk_arg_view(&k, gate);
     llmk_arg_view(&k, up);
@@ -354,13 +387,39 @@ static llmk_status composite_launch(llmk_launch *launch, const void *problem_)
 
 static const llmk_variant variants[] = {
     {"nv-stream", nv_stream_supports, llmk_linear_nv_stream_launch},
+    {"nv90", nv90_supports, nv90_launch},
+    {"nv90-packed", nv90_packed_supports, nv90_packed_launch},
+    {"nv", nv_supports, nv_launch},
+    {"amd", amd_supports, amd_launch},
     {"composite", composite_supports, composite_launch},
     {"portable", portable_supports, portable_launch},
     {"ref", ref_supports, ref_launch},
     {"emulated-nv-stream", emulated_nv_stream_supports, llmk_linear_emulated_nv_stream_launch},
+    {"emulated-nv", emulated_nv_supports, emulated_nv_launch},
 };
 
 /* ---- Self-test ---- */
+
+/* How a variant is tried: outputs, and rows of x where they are not few. On wgmma rows are 300, and
+ * 303, 305, 307, of which each has other tiles where such are tall (gated_linear_nv90.c). */
+typedef struct measures {
+    bool grouped, even; /* the kernels of experts; those on wgmma */
+    uint64_t outputs, rows;
+} measures;
+
+static measures measures_of(const llmk_variant *v)
+{
+#define LAUNCHES(name, id) v->launch == id##_launch ||
+    const bool even = v->launch == nv90_launch || v->launch == nv90_packed_launch;
+    const bool few = v->launch == llmk_linear_nv_stream_launch ||
+                     v->launch == llmk_linear_emulated_nv_stream_launch;
+    return (measures){.grouped = even || LLMK_GATED_VARIANTS(LAUNCHES) false,
+                      .even = even,
+                      .outputs = even ? 160 : 48,
+                      .rows = even  ? 400
+                              : few ? 16
+                                    : 70};
+}
 
 typedef struct sides {
     const llmk_weights *gate, *up; /* up: NULL where the gate has both */
@@ -384,7 +443,7 @@ static llmk_status try_rows(llmk_trial *t, const problem *like, const sides *s,
     const uint64_t n = s->up ? s->gate->n : s->gate->n / 2, k = s->gate->k;
     const bool packed = like->layout == LLMK_GATE_PACKED,
                clamped = like->gate.activation == LLMK_SWIGLU_CLAMPED;
-    const float *x, *bias, *residual;
+    const float *x, *bias, *residual = NULL;
     llmk_gated_linear_args a = LLMK_INIT(llmk_gated_linear_args);
     a.activation = like->gate.activation;
     a.layout = like->layout;
@@ -395,7 +454,8 @@ static llmk_status try_rows(llmk_trial *t, const problem *like, const sides *s,
     a.up_weights = s->up;
     a.gate_bias = llmk_trial_input(t, LLMK_F32, 1, s->gate->n, 2, 1.0f, &bias);
     a.gate_bias = llmk_vector(a.gate_bias.buffer, LLMK_F32, s->gate->n);
-    a.residual = llmk_trial_input(t, LLMK_F32, rows, n, 3, 1.0f, &residual);
+    if (!measures_of(t->variant).grouped)
+        a.residual = llmk_trial_input(t, LLMK_F32, rows, n, 3, 1.0f, &residual);
     a.y = llmk_trial_output(t, like->l.y.dtype, rows, n);
     a.workspace = scratch;
     double *expected = llmk_trial_doubles(t, rows * n), largest = 0;
@@ -414,7 +474,7 @@ static llmk_status try_rows(llmk_trial *t, const problem *like, const sides *s,
                 (s->up ? 0 : (double)bias[u]);
             expected[r * n + f] = llmk_gated_host(like->gate.activation, (double)like->gate.limit,
                                                   (double)like->gate.alpha, gate, up) +
-                                  (double)residual[r * n + f];
+                                  (residual ? (double)residual[r * n + f] : 0);
             const double steep = like->gate.activation == LLMK_RELU2 ? 1 + fabs(gate) : 1;
             largest = fmax(largest, steep * (gate_size + 1) * (up_size + 1));
         }
@@ -424,28 +484,41 @@ static llmk_status try_rows(llmk_trial *t, const problem *like, const sides *s,
     return t->status;
 }
 
-/* Of K with whole vectors of x and, where the format has such, without. */
+/* Of K with whole vectors of x and, where the format has such, without; of several groups along K,
+ * and of one. */
+static llmk_status make_matrix(llmk_trial *t, const llmk_weights *like, uint64_t n, bool odd,
+                               bool grouped, double **values, llmk_weights **out)
+{
+    const measures m = measures_of(t->variant);
+    if (!m.grouped)
+        return llmk_linear_trial_matrix(t, like, n, odd, grouped, values, out);
+    const uint64_t k = m.even ? 160 : llmk_linear_trial_depth(like, false);
+    return llmk_linear_trial_weights(t, like, 1, n, k, !grouped, values, out);
+}
+
 static llmk_status self_test(llmk_trial *t, const void *problem_)
 {
     const problem *like = problem_;
     const bool split = like->layout == LLMK_GATE_SPLIT;
-    const bool few = t->variant->launch == llmk_linear_nv_stream_launch ||
-                     t->variant->launch == llmk_linear_emulated_nv_stream_launch;
+    const measures m = measures_of(t->variant);
     llmk_workspace *scratch = NULL;
     if (t->variant->launch == composite_launch)
-        LLMK_TRY(llmk_workspace_create(t->ctx, bytes_of(70, 48), &scratch));
+        LLMK_TRY(llmk_workspace_create(t->ctx, bytes_of(m.rows, m.outputs), &scratch));
     llmk_status status = LLMK_OK;
-    for (unsigned i = 0; status == LLMK_OK && i < 4; i++) {
+    for (unsigned i = 0; status == LLMK_OK && i < (m.even ? 5 : 4); i++) {
+        const uint64_t rows = i == 1 || (i == 2 && !m.even) ? 5
+                              : m.even && i > 0             ? m.rows + 2 * i - 1
+                                                            : m.rows;
         const bool odd = i & 1, grouped = i & 2;
         llmk_weights *gate = NULL, *up = NULL;
         double *gate_values = NULL, *up_values = NULL;
-        status = llmk_linear_trial_matrix(t, like->l.weights, split ? 48 : 96, odd, grouped,
-                                          &gate_values, &gate);
+        status = make_matrix(t, like->l.weights, split ? m.outputs : 2 * m.outputs, odd, grouped,
+                             &gate_values, &gate);
         if (status == LLMK_OK && split)
-            status = llmk_linear_trial_matrix(t, like->gate.up, 48, odd, grouped, &up_values, &up);
+            status = make_matrix(t, like->gate.up, m.outputs, odd, grouped, &up_values, &up);
         const sides s = {gate, up, gate_values, up_values};
         if (status == LLMK_OK)
-            status = try_rows(t, like, &s, scratch, odd != grouped ? 5 : few ? 16 : 70);
+            status = try_rows(t, like, &s, scratch, rows);
         llmk_weights_free(gate);
         llmk_weights_free(up);
     }

@@ -35,9 +35,9 @@ static bool reads(const llmk_weights *w, llmk_reason *why)
         return llmk_no(why, "not for weights with an order or minimums");
     if (w->groups > 1 && w->group_size % stage_of(w) != 0)
         return llmk_no(why, "for groups of a multiple of %u, or one in a row", stage_of(w));
-    if (w->experts > 1 && w->n % w->block != 0)
-        return llmk_no(why, "experts of %llu rows share blocks of %u", (unsigned long long)w->n,
-                       w->block);
+    if (w->n % w->block != 0)
+        return llmk_no(why, "experts of %llu rows are no whole blocks of %u",
+                       (unsigned long long)w->n, w->block);
     return (w->k > 0 && w->k % 8 == 0 && w->k <= MAX_K) ||
            llmk_no(why, "k is %llu: for multiples of 8 up to %llu", (unsigned long long)w->k,
                    (unsigned long long)MAX_K);

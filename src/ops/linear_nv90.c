@@ -21,6 +21,8 @@ static bool has_images(llmk_context *ctx, llmk_reason *why)
         {FILE_NAME, "-DX=bf16"},
         {TALL_NAME, "-DX=f16"},
         {TALL_NAME, "-DX=bf16"},
+        {LLMK_NV90_GATED_NAME, "-DX=f16"},
+        {LLMK_NV90_GATED_NAME, "-DX=bf16"},
         {LLMK_NV90_PACKED_NAME, "-DX=f16 -DW=u4_nv -DGROUPED=0"},
         {LLMK_NV90_PACKED_NAME, "-DX=f16 -DW=u4_nv -DGROUPED=1"},
         {LLMK_NV90_PACKED_NAME, "-DX=f16 -DW=u4_nv -DGROUPED=2"},
@@ -198,11 +200,16 @@ bool llmk_linear_nv90_may_share(const llmk_context *ctx, const linear_problem *p
 #define TALL_UNIT  16u
 #define TALL_UNITS 12 /* at most, in the width of a tile */
 
-static plan plan_columns(uint64_t m, uint64_t n, uint64_t k, uint32_t units, uint64_t columns)
+uint64_t llmk_linear_nv90_tall_time(uint32_t width, uint64_t k)
 {
     static const tile_time times[TALL_UNITS + 1] = {
         {0, 0},      {490, 500},  {500, 600},  {516, 750},  {532, 900},  {556, 1100}, {580, 1300},
         {630, 1450}, {681, 1600}, {760, 1800}, {840, 2000}, {912, 2200}, {983, 2400}};
+    return time_of(times[width], k);
+}
+
+static plan plan_columns(uint64_t m, uint64_t n, uint64_t k, uint32_t units, uint64_t columns)
+{
     const uint64_t rows = (m + TALL_M - 1) / TALL_M, blocks = n / TALL_UNIT;
     const uint32_t width = (uint32_t)((blocks + columns - 1) / columns);
     const uint64_t wide = blocks - (width - 1) * columns;
@@ -211,8 +218,8 @@ static plan plan_columns(uint64_t m, uint64_t n, uint64_t k, uint32_t units, uin
     return (plan){.is_tall = true,
                   .last = (uint32_t)(16 * wide + width),
                   .tiles = rows * columns,
-                  .time = most_wide * time_of(times[width], k) +
-                          (most - most_wide) * time_of(times[width - 1], k)};
+                  .time = most_wide * llmk_linear_nv90_tall_time(width, k) +
+                          (most - most_wide) * llmk_linear_nv90_tall_time(width - 1, k)};
 }
 
 /* As few columns as can be, or so many that all work-groups have the same number of tiles. */

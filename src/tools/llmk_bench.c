@@ -508,6 +508,8 @@ static int run(int argc, char **argv)
     if ((set.json || set.roofline) && (set.check || set.from_stdin))
         return complain("%s is for timing, and does not go with --check or --stdin",
                         set.json ? "--json" : "--roofline");
+    if (set.bench.sustain > 0 && set.check)
+        return complain("--sustain is for timing, and does not go with --check");
     if (set.json && !bench_json_writable(set.json, error, sizeof error))
         return complain("--json: %s", error);
     if (!bench_session_open(&session, &set.bench, error, sizeof error)) {

@@ -400,7 +400,8 @@ class Scripts(unittest.TestCase):
         command = [sys.executable, os.path.join(BENCH, "peers", "run.py"), "--seconds", "0.002"]
         cases = ["rmsnorm rows=2 h=8", "rmsnorm rows=2 h=8 r=f16", "gated_activation rows=2 d=8",
                  "linear m=1 n=64 k=64", "linear m=1 n=64 k=64 w=w4 group=32",
-                 "linear m=64 n=64 k=64 w=w8", "moe_forward t=1", "nothing"]
+                 "linear m=64 n=64 k=64 w=w8", "moe_forward t=1", "gated_linear m=2 n=64 k=64",
+                 "nothing"]
         requests = "".join(json.dumps({"case": case}) + "\n" for case in cases + cases[:1])
         done = subprocess.run([*command, "--stdin"], env=environment, input=requests, text=True,
                               capture_output=True, check=False)
@@ -416,7 +417,8 @@ class Scripts(unittest.TestCase):
         self.assertGreater(rows[4]["cublas"]["us"], 0)
         self.assertIn("us", rows[5]["cublas_int8"])
         self.assertIn("grouped_mm", rows[6])
-        self.assertEqual(rows[7], {})
+        self.assertGreater(rows[7]["torch"]["us"], 0)
+        self.assertEqual(rows[8], {})
         self.assertIn("noise", done.stderr)  # and not among the answers
         path = os.path.join(self.folder.name, "peers.json")
         done = subprocess.run([*command, "--peers", "cublas", "--json", path, cases[3]],

@@ -142,6 +142,72 @@ static void fill_k_block(llmk_format format, const double *v, uint8_t *block)
         case_encode(LLMK_F16, block, 1, (1 + v[1]) / 512);
 }
 
+/* And of numbers, by round to nearest: a scale, in Q4_K a minimum too, from the range of each group,
+ * and those in units of the largest. */
+static void quantise_q4_k(const double *v, uint8_t *block)
+{
+    double low[8], step[8], d = 0, m = 0;
+    for (int g = 0; g < 8; g++) {
+        double high = 0;
+        low[g] = 0;
+        for (int i = 32 * g; i < 32 * g + 32; i++) {
+            low[g] = fmin(low[g], v[i]);
+            high = fmax(high, v[i]);
+        }
+        step[g] = (high - low[g]) / 15;
+        d = fmax(d, step[g] / 63);
+        m = fmax(m, -low[g] / 63);
+    }
+    case_encode(LLMK_F16, block, 0, d);
+    case_encode(LLMK_F16, block, 1, m);
+    d = case_decode(LLMK_F16, block, 0);
+    m = case_decode(LLMK_F16, block, 1);
+    uint8_t *packed = block + 4, *codes = block + 16;
+    memset(packed, 0, 140);
+    for (int g = 0; g < 8; g++) {
+        const unsigned scale = d > 0 ? (unsigned)clamp_round(step[g] / d, 0, 63) : 0;
+        const unsigned minimum = m > 0 ? (unsigned)clamp_round(-low[g] / m, 0, 63) : 0;
+        if (g < 4) {
+            packed[g] = (uint8_t)scale;
+            packed[g + 4] = (uint8_t)minimum;
+        } else {
+            packed[g + 4] = (uint8_t)((scale & 15) | (minimum & 15) << 4);
+            packed[g - 4] |= (uint8_t)(scale >> 4 << 6);
+            packed[g] |= (uint8_t)(minimum >> 4 << 6);
+        }
+        for (int l = 0; l < 32 && scale; l++) {
+            const double q = clamp_round((v[32 * g + l] + m * minimum) / (d * scale), 0, 15);
+            codes[g / 2 * 32 + l] |= (uint8_t)((unsigned)q << g % 2 * 4);
+        }
+    }
+}
+
+static void quantise_q6_k(const double *v, uint8_t *block)
+{
+    double step[16], d = 0;
+    for (int g = 0; g < 16; g++) {
+        step[g] = largest(v + 16 * g, 16, true) / -32;
+        d = fmax(d, fabs(step[g]) / 127);
+    }
+    memset(block, 0, 210);
+    case_encode(LLMK_F16, block, 104, d);
+    d = case_decode(LLMK_F16, block, 104);
+    for (int i = 0; i < 256; i++) {
+        const int half = i / 128, part = i % 128 / 32, l = i % 32;
+        const double scale = d > 0 ? clamp_round(step[i / 16] / d, -127, 127) : 0;
+        const double code = scale != 0 ? clamp_round(v[i] / (d * scale), -32, 31) : 0;
+        const unsigned q = (unsigned)(code + 32);
+        block[192 + i / 16] = (uint8_t)(int8_t)scale;
+        block[64 * half + 32 * (part % 2) + l] |= (uint8_t)((q & 15) << part / 2 * 4);
+        block[128 + 32 * half + l] |= (uint8_t)(q >> 4 << 2 * part);
+    }
+}
+
+static void quantise_k_block(llmk_format format, const double *v, uint8_t *block)
+{
+    (format == LLMK_FORMAT_GGUF_Q4_K ? quantise_q4_k : quantise_q6_k)(v, block);
+}
+
 /* GGUF's own quantisers: d from the value of largest magnitude, which gets the code -8 in Q4_0. */
 static void fill_block(llmk_format format, const double *v, uint8_t *block)
 {
@@ -212,7 +278,9 @@ static bool fill_floats(const linear_weights *w, const double *numbers)
     return stored != NULL;
 }
 
-static void fill_row(const linear_weights *w, uint64_t row, const double *v)
+typedef void block_filler(llmk_format format, const double *v, uint8_t *block);
+
+static void fill_row(const linear_weights *w, uint64_t row, const double *v, block_filler *k_quant)
 {
     uint8_t *bytes = w->data + row * w->row_bytes;
     const uint64_t size = block_of(w->format);
@@ -220,8 +288,8 @@ static void fill_row(const linear_weights *w, uint64_t row, const double *v)
         fill_w8_row(w, row, v, bytes);
     else
         for (uint64_t b = 0; b < blocks_of(w); b++)
-            (size == 256 ? fill_k_block : fill_block)(
-                w->format, v + size * b, bytes + b * linear_row_bytes(w->format, size));
+            (size == 256 ? k_quant : fill_block)(w->format, v + size * b,
+                                                 bytes + b * linear_row_bytes(w->format, size));
 }
 
 /* Copies what belongs to the first rows to all others, `bytes` a row. */
@@ -242,7 +310,7 @@ static bool fill_codes(const linear_weights *w, const double *numbers, uint32_t 
     if (tables && !checkpoint_fill_from(&first, numbers, PERIOD, seed))
         return false;
     for (uint64_t row = 0; !tables && row < first.n; row++)
-        fill_row(&first, row, numbers + row * w->k % PERIOD);
+        fill_row(&first, row, numbers + row * w->k % PERIOD, quantise_k_block);
     if (first.n < w->n) {
         for (uint64_t row = ROWS; row < w->n; row++) /* without the padding */
             memcpy(w->data + row * w->row_bytes, w->data + row % ROWS * w->row_bytes,
@@ -287,7 +355,7 @@ static void fill_rows(void *filling_, uint64_t begin, uint64_t end)
         for (uint64_t i = 0; is_float && i < w->k; i++) /* numbered as their dtypes */
             case_encode((llmk_dtype)w->format, w->data + row * w->row_bytes, i, v[i]);
         if (!is_float)
-            fill_row(w, row, v);
+            fill_row(w, row, v, fill_k_block);
     }
     if (!v)
         f->failed = true;

@@ -50,6 +50,7 @@ expect 2 '--sets is a whole number of at least 1, not "1.5"' "$bench" --sets 1.5
 expect 2 '--tokens is a whole number of at least 1, not "0.5"' "$bench" --tokens 0.5 add
 expect 2 'expected one of f32, f16, bf16' "$bench" add a=i8
 expect 2 '--roofline is for timing' "$bench" --check --roofline roof add
+expect 2 '--sustain is for timing' "$bench" --check --sustain 1 add
 expect 1 'cannot be created' "$bench" --seconds 0.01 --roofline /proc/none/roof 'add rows=4 cols=64'
 expect 1 'no case gave a point' "$bench" --seconds 0.01 --roofline roof 'add rows=0 cols=64'
 expect 0 '' "$bench" --seconds 0.01 --roofline roof 'add rows=4 cols=64' 'linear m=2 n=96 k=128' 'linear m=1 n=96 k=128'

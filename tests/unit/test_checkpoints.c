@@ -295,6 +295,37 @@ static void test_k_quants(void **state)
     }
 }
 
+/* What is timed: normal numbers, as near as codes of 4 and 6 bits come. */
+static void test_k_quants_as_they_occur(void **state)
+{
+    enum { N = 3, K = 512 };
+    static const double error[] = {0.09, 0.03}; /* at most, of the deviation */
+    (void)state;
+    linear_weights exact;
+    linear_weights_sizes(&exact, LLMK_FORMAT_F32, N, K, 0, 0);
+    assert_non_null(exact.data = malloc(exact.data_bytes));
+    assert_true(linear_weights_fill_as_they_occur(&exact, 5));
+    for (unsigned i = 0; i < 2; i++) {
+        linear_weights w;
+        linear_weights_sizes(&w, i ? LLMK_FORMAT_GGUF_Q6_K : LLMK_FORMAT_GGUF_Q4_K, N, K, 0, 0);
+        assert_non_null(w.data = malloc(w.data_bytes));
+        assert_true(linear_weights_fill_as_they_occur(&w, 5));
+        double power = 0, wrong = 0;
+        for (uint64_t row = 0; row < N; row++) {
+            double v[K], value[K], magnitude[K];
+            linear_weights_row(&exact, row, v, magnitude);
+            linear_weights_row(&w, row, value, magnitude);
+            for (size_t k = 0; k < K; k++) {
+                power += v[k] * v[k];
+                wrong += (value[k] - v[k]) * (value[k] - v[k]);
+            }
+        }
+        assert_true(wrong > 0 && wrong < error[i] * error[i] * power);
+        free(w.data);
+    }
+    free(exact.data);
+}
+
 /* ---- Sources ---- */
 
 static linear_weights make(llmk_format format, uint64_t n, uint64_t k, uint64_t group,
@@ -599,6 +630,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_zero_words, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_eight_bits, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_k_quants, set_up, tear_down),
+        cmocka_unit_test(test_k_quants_as_they_occur),
         cmocka_unit_test_setup_teardown(test_held, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_sources, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_columns, set_up, tear_down),
