@@ -21,7 +21,9 @@ LINEAR_INLINE void bring_parts(const grouped_t g, stages_t s, told_t t, ulong ma
         free_part(&t);
         next_told(&t);
         if (p.group != g.empty)
-            bring_part(g, &s, p, maps, is_gated);
+            bring_part(g, &s, p, maps, is_gated, t.soon);
+        else
+            nv90_barrier_arrive(t.soon);
     }
 }
 

@@ -14,52 +14,48 @@
 
 typedef struct {
     grouped_t up, down;
-    parts_t up_parts, down_parts;
     uint lag; // groups between the tiles of both products
 } layer_t;
 
-// Tiles before those of place `g` from the first: of gate and up of group `g`, and of down `lag` groups back.
-LINEAR_INLINE uint tiles_before(const layer_t l, uint g)
+LINEAR_INLINE uint columns_of(const grouped_t g) { return (g.columns + TILE_N - 1) / TILE_N; }
+
+// Rows of tiles before group g, within this launch.
+LINEAR_INLINE uint rows_before(const layer_t l, uint g)
 {
     global const int *tiles = l.up.schedule + l.up.groups + 1;
-    const uint begin = (uint)tiles[l.up.first];
-    const uint up = (uint)tiles[min(g, l.up.last)] - begin;
-    const uint down = (uint)tiles[max(g, l.up.first + l.lag) - l.lag] - begin;
-    return up * l.up_parts.columns + down * l.down_parts.columns * l.down_parts.ways;
+    return (uint)(tiles[clamp(g, l.up.first, l.up.last)] - tiles[l.up.first]);
 }
 
-LINEAR_INLINE part_t layer_part(const layer_t l, uint index)
+// Place i of the order has gate and up of group i, then down of the group `lag` before it.
+LINEAR_INLINE part_t layer_part(const layer_t l, uint ways, uint index)
 {
-    part_t p = {0, 0, 0, 0, 0, 0, 0, 0, 0};
-    if (index >= l.up_parts.count + l.down_parts.count)
-        return p;
+    const uint up_columns = columns_of(l.up), down_columns = columns_of(l.down) * ways;
     uint low = l.up.first, high = l.up.last + l.lag;
     while (high - low > 1) {
         const uint middle = (low + high) / 2;
-        if (tiles_before(l, middle) <= index)
+        if (rows_before(l, middle) * up_columns +
+                rows_before(l, max(middle, l.lag) - l.lag) * down_columns <=
+            index)
             low = middle;
         else
             high = middle;
     }
-    global const int *tiles = l.up.schedule + l.up.groups + 1;
-    const uint begin = (uint)tiles[l.up.first];
-    const uint here = (uint)tiles[min(low, l.up.last)] - begin;
-    const uint back = (uint)tiles[max(low, l.up.first + l.lag) - l.lag] - begin;
-    const uint more = (uint)tiles[min(low + 1, l.up.last)] - begin;
-    const uint ups = (more - here) * l.up_parts.columns;
-    uint at = index - here * l.up_parts.columns - back * l.down_parts.columns * l.down_parts.ways;
-    const bool down = at >= ups;
+    const uint here = rows_before(l, low), back = rows_before(l, max(low, l.lag) - l.lag);
+    uint at = index - back * down_columns; // of gate and up
     grouped_t g = l.up;
-    parts_t parts = l.up_parts;
+    parts_t parts = {rows_before(l, l.up.last), up_columns, 1, 0};
+    const uint ups = rows_before(l, low + 1) * up_columns;
+    const bool down = at >= ups;
     if (down) {
+        at = index - ups;
         g.columns = l.down.columns;
         g.k = l.down.k;
-        parts = l.down_parts;
-        at = at - ups + back * parts.columns * parts.ways;
-    } else {
-        at += here * parts.columns;
+        parts.columns = columns_of(l.down);
+        parts.ways = ways;
     }
-    p = part_at(g, parts, at);
+    parts.count = parts.rows * parts.columns * parts.ways;
+    (void)here;
+    part_t p = part_at(g, parts, at);
     p.down = down;
     return p;
 }
@@ -90,7 +86,7 @@ LINEAR_INLINE void bring_x_boxes(uint to, ulong maps, uint k, const part_t p, ui
 }
 
 LINEAR_INLINE void bring_down(const layer_t l, stages_t *s, const part_t p, ulong maps,
-                              volatile global uint *ready, uint wanted)
+                              volatile global uint *ready, uint wanted, uint soon)
 {
     const uint boxes = (p.rows + BOX - 1) / BOX;
     const uint at = (p.group - l.down.first) * l.down.blocks + p.column / 32;
@@ -101,6 +97,8 @@ LINEAR_INLINE void bring_down(const layer_t l, stages_t *s, const part_t p, ulon
     for (uint k = p.k; k < p.k_end; k += TILE_K) {
         const uint to = s->tiles + s->slot * STAGE, full = s->full + s->slot * 8;
         nv90_barrier_wait(s->free + s->slot * 8, s->phase ^ 1);
+        if (k == soon_at(p))
+            nv90_barrier_arrive(soon);
         nv90_barrier_expect(full, boxes * BOX * NV90_ROW + W_BYTES);
         nv90_box_units(to + X_BYTES, w_map, k, at, full);
         next_stage(s);
@@ -123,7 +121,7 @@ LINEAR_INLINE volatile global uint *ready_of(global const int *schedule, uint gr
 
 LINEAR_INLINE void bring_layer(const layer_t l, stages_t s, told_t t, ulong maps, uint maps_there)
 {
-    const uint wanted = l.up_parts.columns;
+    const uint wanted = columns_of(l.up);
     bool has_maps = false;
     for (;;) {
         const part_t p = hear_part(&t);
@@ -132,7 +130,7 @@ LINEAR_INLINE void bring_layer(const layer_t l, stages_t s, told_t t, ulong maps
         free_part(&t);
         next_told(&t);
         if (!p.down) {
-            bring_part(l.up, &s, p, maps, true);
+            bring_part(l.up, &s, p, maps, true, t.soon);
             continue;
         }
         if (!has_maps) {
@@ -144,7 +142,7 @@ LINEAR_INLINE void bring_layer(const layer_t l, stages_t s, told_t t, ulong maps
             has_maps = true;
         }
         bring_down(l, &s, p, maps + MAPS_OF(true), ready_of(l.up.schedule, l.up.groups) + p.tile,
-                   wanted);
+                   wanted, t.soon);
     }
 }
 
@@ -170,17 +168,20 @@ LINEAR_INLINE void announce(const layer_t l, told_t t, uint stored)
 // ---- By one item, as tell_parts()
 LINEAR_INLINE void tell_layer(const layer_t l, told_t t)
 {
+    const uint ways = l.down.most_ways > 100 ? l.down.most_ways - 100 : parts_of(l.down, (uint)get_num_groups(0)).ways;
     if (get_group_id(0) == 0)
-        *counters_of(l.up.schedule, l.up.groups).ways = (int)l.down_parts.ways;
-    uint index = (uint)get_group_id(0);
+        *counters_of(l.up.schedule, l.up.groups).ways = (int)ways;
+    uint index = (uint)get_group_id(0), soon = 0;
     part_t p;
     do {
         nv90_barrier_wait(t.free + t.slot * 8, t.phase ^ 1);
-        p = layer_part(l, index);
+        p = layer_part(l, ways, index);
         t.parts[t.slot] = p;
         nv90_barrier_arrive(t.full + t.slot * 8);
         next_told(&t);
         if (p.rows > 0) {
+            nv90_barrier_wait(t.soon, soon);
+            soon ^= 1;
             nv90_barrier_wait(t.free + t.slot * 8, t.phase ^ 1);
             index = take_tile(counters_of(l.up.schedule, l.up.groups), index);
         }
@@ -249,12 +250,6 @@ void grouped_wgmma_layer(GROUPED_PARAMETERS, GATED_PARAMETERS, global const ucha
     l.down = (grouped_t){schedule, schedule_groups, first, last, rows, empty, down_n, down_k,
                          down_n / UNIT(false), most_ways};
     l.lag = lag;
-    l.up_parts = parts_of(l.up, (uint)get_num_groups(0));
-    l.down_parts = parts_of(l.down, (uint)get_num_groups(0));
-    if (most_ways > 100) {
-    l.down_parts.count = l.down_parts.count / l.down_parts.ways * (most_ways - 100);
-    l.down_parts.ways = most_ways - 100;
-    }
     init_barriers(s, t);
     if (item == 128) {
         nv90_barrier_init(stored, 8);

@@ -91,6 +91,13 @@ llmk_status llmk_grouped_gather(llmk_launch *launch, const grouped_problem *p, g
     return llmk_moe_launch_gather(launch, &p->x, &p->source, p->fan, &out->x, false);
 }
 
+/* Of one segment, whole in K. */
+static uint64_t most_tiles(const grouped_problem *p)
+{
+    return llmk_grouped_most_tiles(p, &p->weights->segments[0]) *
+           ((columns_of(p) + TILE_N - 1) / TILE_N);
+}
+
 static llmk_status launch_all(llmk_launch *launch, const grouped_problem *p)
 {
     static const char *const kernels[] = {"grouped_wgmma", "grouped_wgmma_gated"};
@@ -118,6 +125,33 @@ static llmk_status launch_all(llmk_launch *launch, const grouped_problem *p)
     return LLMK_OK;
 }
 
+static llmk_status launch_layer(llmk_launch *launch, const grouped_problem *up,
+                                const grouped_problem *down)
+{
+    const uint32_t most_ways = down->most_ways ? down->most_ways : 1;
+    char defines[16];
+    llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(up->x.dtype), NULL);
+    grouped_problem g;
+    LLMK_TRY(llmk_grouped_gather(launch, up, &g));
+    llmk_kernel k = llmk_kernel_open(launch, "grouped_linear/grouped_wgmma_layer.cl", defines,
+                                     "grouped_wgmma_layer");
+    llmk_grouped_arg(&k, &g, &g.weights->segments[0]);
+    llmk_grouped_arg_gate(&k, g.gate, &g.gate->up->segments[0]);
+    llmk_arg_buffer(&k, down->weights->segments[0].data);
+    llmk_arg_u64(&k, down->weights->pitch);
+    llmk_arg_u32(&k, (uint32_t)down->weights->n);
+    llmk_arg_u32(&k, (uint32_t)down->weights->depth);
+    llmk_arg_view(&k, &down->bias);
+    llmk_arg_u32(&k, llmk_moe_dtype(&down->bias));
+    llmk_arg_view(&k, &down->y);
+    llmk_arg_u32(&k, most_ways);
+    llmk_arg_u32(&k, g.groups);
+    const uint64_t tiles = most_tiles(&g) + most_tiles(down) * most_ways;
+    const uint32_t units = launch->ctx->caps.compute_units;
+    return llmk_kernel_enqueue(&k, (size_t[]){tiles < units ? (size_t)tiles : units, 1, 1},
+                               (size_t[]){ITEMS, 1, 1});
+}
+
 const grouped_products llmk_grouped_nv90 = {
     .gathers = true,
     .splits = true,
@@ -125,4 +159,5 @@ const grouped_products llmk_grouped_nv90 = {
     .suits = suits,
     .height = height,
     .launch = launch_all,
+    .layer = launch_layer,
 };
