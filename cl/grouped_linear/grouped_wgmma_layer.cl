@@ -191,6 +191,14 @@ LINEAR_INLINE void tell_layer(const layer_t l, told_t t)
 
 // ---- The warpgroups that multiply
 
+// Of which the compiler does not know that it is the same for all tiles, or it works out what follows from it
+// before the first, and has no registers to keep that.
+LINEAR_INLINE end_t hidden_end(end_t e)
+{
+    asm volatile("" : "+l"(e.y_rows.s0), "+r"(e.y_type), "+r"(e.bias_type), "+r"(e.up_bias_type));
+    return e;
+}
+
 LINEAR_INLINE void multiply_layer(const layer_t l, const end_t up, const end_t down, stages_t s,
                                   told_t t, uint stored)
 {
@@ -218,10 +226,10 @@ LINEAR_INLINE void multiply_layer(const layer_t l, const end_t up, const end_t d
         next_told(&t);
         if (is_down) {
             if (share.in)
-                store_plain(down, sums, share);
+                store_plain(hidden_end(down), sums, share);
         } else {
             if (share.in)
-                store_gated(up, sums, share);
+                store_gated(hidden_end(up), sums, share);
             nv90_warp_sync();
             if (get_local_id(0) % 32 == 0)
                 nv90_barrier_arrive(stored);

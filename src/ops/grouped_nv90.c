@@ -125,6 +125,12 @@ static llmk_status launch_all(llmk_launch *launch, const grouped_problem *p)
     return LLMK_OK;
 }
 
+static bool layers(const grouped_problem *up, const grouped_problem *down)
+{
+    (void)up, (void)down;
+    return true;
+}
+
 static llmk_status launch_layer(llmk_launch *launch, const grouped_problem *up,
                                 const grouped_problem *down)
 {
@@ -137,13 +143,7 @@ static llmk_status launch_layer(llmk_launch *launch, const grouped_problem *up,
                                      "grouped_wgmma_layer");
     llmk_grouped_arg(&k, &g, &g.weights->segments[0]);
     llmk_grouped_arg_gate(&k, g.gate, &g.gate->up->segments[0]);
-    llmk_arg_buffer(&k, down->weights->segments[0].data);
-    llmk_arg_u64(&k, down->weights->pitch);
-    llmk_arg_u32(&k, (uint32_t)down->weights->n);
-    llmk_arg_u32(&k, (uint32_t)down->weights->depth);
-    llmk_arg_view(&k, &down->bias);
-    llmk_arg_u32(&k, llmk_moe_dtype(&down->bias));
-    llmk_arg_view(&k, &down->y);
+    llmk_grouped_arg_down(&k, down);
     llmk_arg_u32(&k, most_ways);
     llmk_arg_u32(&k, g.groups);
     const uint64_t tiles = most_tiles(&g) + most_tiles(down) * most_ways;
@@ -159,5 +159,6 @@ const grouped_products llmk_grouped_nv90 = {
     .suits = suits,
     .height = height,
     .launch = launch_all,
+    .layers = layers,
     .layer = launch_layer,
 };
