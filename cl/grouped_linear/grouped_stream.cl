@@ -118,7 +118,7 @@ LINEAR_INLINE float total_of(local const float *sums, const uint warps, const ui
 // A tile, a block of columns, and of K, where it is split, share `way`: k elements from a chunk on.
 typedef struct {
     tile_t tile;
-    uint column, way, chunk, k, tile_index;
+    uint column, way, chunk, k;
     bool is_last; // of this work-group's
 } place_t;
 #define CAN_SPLIT(kind) (!W_IS_CODES && (kind) != GATHERED)
@@ -164,7 +164,6 @@ LINEAR_INLINE void find_place(local place_t *place, uint id, global const int *s
             place->tile.begin = row + (within - column * (to - from)) * height;
             place->tile.rows = min(height, row_end - place->tile.begin);
             place->column = column;
-            place->tile_index = t - begin;
         }
     }
     barrier(CLK_LOCAL_MEM_FENCE);
@@ -433,10 +432,6 @@ LINEAR_INLINE void add_biases(local float *biases, local const table_t *table, u
                       v + total_of(sums, warps, 1, j, token));                                            \
         }                                                                                          \
     }
-
-#if !W_IS_CODES
-#include "grouped_linear/grouped_stream_layer.clh"
-#endif
 
 // Warps, and how many work-groups find room on a compute unit, which bounds their registers.
 #define MORE_ROWS(macro, name, kind) macro(name, 4, RESIDENT(4), HIGH, kind)

@@ -84,9 +84,8 @@ typedef struct grouped_products {
     uint32_t (*height)(uint64_t rows, uint64_t experts, bool few, bool codes);
     /* A kernel for each segment of the weights. */
     llmk_status (*launch)(llmk_launch *launch, const grouped_problem *p);
-    /* Both products of a layer in one kernel, where `layers`, of weights of one type in one segment each,
-     * and x and h of that type. The schedule's counters are llmk_grouped_layer_counters. NULL: none. */
-    bool (*layers)(const grouped_problem *up, const grouped_problem *down);
+    /* Both products of a layer in one kernel, of weights of one type in one segment each, and x and h of
+     * that type. The schedule's counters are llmk_grouped_layer_counters. NULL: none. */
     llmk_status (*layer)(llmk_launch *launch, const grouped_problem *up,
                          const grouped_problem *down);
     /* One kernel: p->source and p->fan say which token a row is of; weights in one segment. NULL:
@@ -138,8 +137,8 @@ static inline uint32_t llmk_grouped_outputs(const grouped_problem *p)
 /* The arguments of GROUPED_PARAMETERS, for a segment of the weights, and of GATED_PARAMETERS. */
 void llmk_grouped_arg(llmk_kernel *k, const grouped_problem *p, const llmk_segment *s);
 void llmk_grouped_arg_gate(llmk_kernel *k, const grouped_gate *g, const llmk_segment *s);
-/* What a kernel of both products takes of the second one. */
-void llmk_grouped_arg_down(llmk_kernel *k, const grouped_problem *down);
+/* What a kernel of both products takes of the second one; NULL: there is none. */
+void llmk_grouped_arg_down(llmk_kernel *k, const grouped_problem *down, const llmk_segment *s);
 /* And those of a combining kernel after them. */
 void llmk_grouped_arg_combine(llmk_kernel *k, const grouped_problem *p, const grouped_combine *c);
 /* Whether weights are codes in the order of NVIDIA's matrix units. */

@@ -181,38 +181,6 @@ static llmk_status launch_stream(llmk_launch *launch, const grouped_problem *p, 
     return LLMK_OK;
 }
 
-/* Tiles of up to HIGH rows, of weights that are rows. */
-static bool layers_stream(const grouped_problem *up, const grouped_problem *down)
-{
-    return up->height == HIGH && kind_of(up) == PLAIN && kind_of(down) == PLAIN &&
-           !llmk_grouped_is_codes(up->weights) && !llmk_grouped_is_codes(down->weights);
-}
-
-static llmk_status layer_stream(llmk_launch *launch, const grouped_problem *up,
-                                const grouped_problem *down, const char *unit)
-{
-    const llmk_segment *s = &up->weights->segments[0];
-    const uint64_t up_blocks = (llmk_grouped_outputs(up) + COLUMNS_PAIRED - 1) / COLUMNS_PAIRED;
-    const uint64_t blocks = (down->weights->n + COLUMNS - 1) / COLUMNS;
-    const uint64_t tiles = llmk_grouped_most_tiles(up, s);
-    const uint64_t room = (uint64_t)launch->ctx->caps.compute_units * MORE_RESIDENT;
-    const uint64_t most = tiles * (up_blocks + blocks);
-    const uint32_t groups = (uint32_t)(room < most ? room : most);
-    char defines[96];
-    llmk_join(defines, sizeof defines, llmk_linear_defines(up->x.dtype, up->weights->layout, (char[32]){""}),
-              " -DFRAGMENT_MMA", unit, NULL);
-    llmk_kernel k = llmk_kernel_open(launch, "grouped_linear/grouped_stream.cl", defines,
-                                     "grouped_stream_layer");
-    llmk_grouped_arg(&k, up, s);
-    llmk_grouped_arg_gate(&k, up->gate, &up->gate->up->segments[0]);
-    llmk_arg_u32(&k, up->height);
-    llmk_grouped_arg_down(&k, down);
-    llmk_arg_u32(&k, down->most_ways ? down->most_ways : 1);
-    llmk_arg_u32(&k, groups);
-    return llmk_kernel_enqueue(&k, (size_t[]){groups, 1, 1},
-                               (size_t[]){(size_t)MORE_WARPS * WARP, 1, 1});
-}
-
 static llmk_status combine_stream(llmk_launch *launch, const grouped_problem *p,
                                   const grouped_combine *combine, const char *unit)
 {
@@ -250,26 +218,12 @@ static llmk_status emulated_combine(llmk_launch *launch, const grouped_problem *
     return combine_stream(launch, p, combine, " -DFRAGMENT_EMULATED");
 }
 
-static llmk_status nv_layer(llmk_launch *launch, const grouped_problem *up,
-                            const grouped_problem *down)
-{
-    return layer_stream(launch, up, down, "");
-}
-
-static llmk_status emulated_layer(llmk_launch *launch, const grouped_problem *up,
-                                  const grouped_problem *down)
-{
-    return layer_stream(launch, up, down, " -DFRAGMENT_EMULATED");
-}
-
 const grouped_products llmk_grouped_nv_stream = {
     .splits = true,
     .supports = nv_supports,
     .suits = nv_suits,
     .height = height,
     .launch = nv_launch,
-    .layers = layers_stream,
-    .layer = nv_layer,
     .combine = nv_combine,
 };
 
@@ -279,7 +233,5 @@ const grouped_products llmk_grouped_emulated_nv_stream = {
     .suits = emulated_suits,
     .height = height,
     .launch = emulated_launch,
-    .layers = layers_stream,
-    .layer = emulated_layer,
     .combine = emulated_combine,
 };

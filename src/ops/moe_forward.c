@@ -256,7 +256,6 @@ static llmk_status launch(llmk_launch *l, const grouped_products *products, cons
     LLMK_TRY(route(l, p, &steps, &dispatch, products->ref));
     grouped_problem g[2];
     problems_of(p, &dispatch, g);
-    steps.layer = steps.layer && products->layers(&g[0], &g[1]);
     if (steps.layer)
         LLMK_TRY(products->layer(l, &g[0], &g[1]));
     else

@@ -330,7 +330,7 @@ moe_steps llmk_moe_steps(const llmk_moe_plan *p, uint64_t tokens, bool given,
     s.route_one = routes && llmk_moe_routes_at_once(&p->ctx->caps, &route, p->held);
     s.select_gathers = s.select_dispatch && !s.route_one && products->gathers;
     s.combine = products->combine && few && down == 1;
-    s.layer = products->layer && !s.combine && up == 1 && down == 1 && p->inner == p->x_dtype && !getenv("LLMK_NOLAYER");
+    s.layer = products->layer && up == 1 && down == 1 && p->inner == p->x_dtype;
     /* Logits, choice and dispatch. */
     s.kernels = given || s.route_one ? 1 : s.select_dispatch ? 2 : 3;
     s.kernels += (products->gathers && !s.select_gathers) + up + (s.combine ? 1 : down + 1) - s.layer;
