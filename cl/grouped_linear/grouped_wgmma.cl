@@ -19,32 +19,6 @@
 
 #define DOWN_MAP 4 // of a slot's maps, the first one of down
 
-typedef struct {
-    grouped_t up, down; // no columns: there is no such product
-} layer_t;
-
-LINEAR_INLINE uint columns_of(const grouped_t g) { return (g.columns + TILE_N - 1) / TILE_N; }
-
-// All tiles of gate and up, then those of down.
-LINEAR_INLINE part_t layer_part(const layer_t l, uint ways, uint index)
-{
-    grouped_t g = l.up;
-    g.last = hidden(g.last); // made again each time: who tells has no registers to keep more
-    parts_t parts = {tile_rows_of(g), columns_of(g), 1, 0};
-    const uint ups = parts.rows * parts.columns;
-    const bool down = index >= ups;
-    if (down) {
-        g.columns = l.down.columns;
-        g.k = l.down.k;
-        parts.columns = columns_of(g);
-        parts.ways = ways;
-    }
-    parts.count = parts.rows * parts.columns * parts.ways;
-    part_t p = part_at(g, parts, down ? index - ups : index);
-    p.down = down;
-    return p;
-}
-
 // By one item.
 LINEAR_INLINE void tell_parts(const layer_t l, told_t t)
 {
@@ -55,7 +29,9 @@ LINEAR_INLINE void tell_parts(const layer_t l, told_t t)
     part_t p;
     do {
         nv90_barrier_wait(t.free + t.slot * 8, t.phase ^ 1);
-        p = layer_part(l, ways, index);
+        layer_t again = l; // made again each time: there are no registers to keep more
+        again.up.last = hidden(l.up.last);
+        p = layer_part(again, ways, index);
         t.parts[t.slot] = p;
         nv90_barrier_arrive(t.full + t.slot * 8);
         next_told(&t);

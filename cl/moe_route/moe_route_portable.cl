@@ -58,7 +58,8 @@ static __attribute__((noinline)) float together(float v, local float *scratch, u
     return all;
 }
 
-static __attribute__((noinline)) float share_of_one(uint kind, float logit, float largest, float sum)
+static __attribute__((noinline)) float share_of_one(uint kind, float logit, float largest,
+                                                    float sum)
 {
     return score_of(kind, logit, largest, sum);
 }
@@ -296,8 +297,8 @@ moe_route_one(global const void *x, const rows_t x_rows, const uint x_type, glob
                 UNROLL
                 for (uint e = 0; e < TOGETHER; e++)
                     raw[e] =
-                        *(global const uint4 *)((global const ushort *)gate +
-                                                gate_rows.offset + min(e0 + e, experts - 1) * gate_rows.s0 + h);
+                        *(global const uint4 *)((global const ushort *)gate + gate_rows.offset +
+                                                min(e0 + e, experts - 1) * gate_rows.s0 + h);
                 UNROLL
                 for (uint e = 0; e < TOGETHER; e++)
                     sum[e] += dot_of(unpack_any(x_type, x_raw), unpack_any(gate_type, raw[e]));
@@ -305,9 +306,11 @@ moe_route_one(global const void *x, const rows_t x_rows, const uint x_type, glob
                 const float8 v = fetch8_any(x, x_type, x_rows.offset + h, n, wide);
                 SHORT
                 for (uint e = 0; e < TOGETHER; e++)
-                    parts[e][item] += dot_of(
-                        v, fetch8_any(gate, gate_type,
-                                      gate_rows.offset + min(e0 + e, experts - 1) * gate_rows.s0 + h, n, wide));
+                    parts[e][item] +=
+                        dot_of(v, fetch8_any(gate, gate_type,
+                                             gate_rows.offset +
+                                                 min(e0 + e, experts - 1) * gate_rows.s0 + h,
+                                             n, wide));
             }
         }
         UNROLL

@@ -113,11 +113,10 @@ static llmk_status launch_segment(llmk_launch *launch, const grouped_problem *up
     const uint32_t units = launch->ctx->caps.compute_units;
     char defines[16];
     llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(first.x.dtype), NULL);
-    llmk_kernel k = llmk_kernel_open(launch, "grouped_linear/grouped_wgmma.cl", defines,
-                                     "grouped_wgmma");
+    llmk_kernel k =
+        llmk_kernel_open(launch, "grouped_linear/grouped_wgmma.cl", defines, "grouped_wgmma");
     llmk_grouped_arg(&k, &first, s);
-    llmk_grouped_arg_gate(&k, up ? up->gate : &no_gate,
-                          up ? &up->gate->up->segments[segment] : s);
+    llmk_grouped_arg_gate(&k, up ? up->gate : &no_gate, up ? &up->gate->up->segments[segment] : s);
     llmk_grouped_arg_down(&k, down, d);
     llmk_arg_u32(&k, most_ways);
     return llmk_kernel_enqueue(&k, (size_t[]){tiles < units ? (size_t)tiles : units, 1, 1},

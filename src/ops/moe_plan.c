@@ -333,7 +333,8 @@ moe_steps llmk_moe_steps(const llmk_moe_plan *p, uint64_t tokens, bool given,
     s.layer = products->layer && up == 1 && down == 1 && p->inner == p->x_dtype;
     /* Logits, choice and dispatch. */
     s.kernels = given || s.route_one ? 1 : s.select_dispatch ? 2 : 3;
-    s.kernels += (products->gathers && !s.select_gathers) + up + (s.combine ? 1 : down + 1) - s.layer;
+    s.kernels +=
+        (products->gathers && !s.select_gathers) + up + (s.combine ? 1 : down + 1) - s.layer;
     if (p->has_shared)
         s.kernels += p->shared_router.present ? 3 : 2;
     return s;
