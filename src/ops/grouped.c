@@ -65,18 +65,17 @@ void llmk_grouped_arg_gate(llmk_kernel *k, const grouped_gate *g, const llmk_seg
     llmk_arg_f32(k, g->alpha);
 }
 
-void llmk_grouped_arg_down(llmk_kernel *k, const grouped_problem *down, const llmk_segment *s)
+void llmk_grouped_arg_down(llmk_kernel *k, const grouped_problem *down)
 {
-    const llmk_view absent = {0};
-    const llmk_weights *w = down ? down->weights : NULL;
-    llmk_arg_buffer(k, down ? s->data : NULL);
-    llmk_arg_u64(k, down ? w->pitch : 0);
-    llmk_arg_u32(k, down ? (uint32_t)w->n : 0);
-    llmk_arg_u32(k, down ? (uint32_t)w->depth : 0);
-    llmk_arg_view(k, down ? &down->bias : &absent);
-    llmk_arg_u32(k, down ? llmk_moe_dtype(&down->bias) : 0);
-    llmk_arg_view(k, down ? &down->y : &absent);
-    llmk_arg_u32(k, down ? (uint32_t)down->y.dtype : 0);
+    const llmk_weights *w = down->weights;
+    llmk_arg_buffer(k, w->segments[0].data);
+    llmk_arg_u64(k, w->pitch);
+    llmk_arg_u32(k, (uint32_t)w->n);
+    llmk_arg_u32(k, (uint32_t)w->depth);
+    llmk_arg_view(k, &down->bias);
+    llmk_arg_u32(k, llmk_moe_dtype(&down->bias));
+    llmk_arg_view(k, &down->y);
+    llmk_arg_u32(k, down->y.dtype);
 }
 
 void llmk_grouped_arg_combine(llmk_kernel *k, const grouped_problem *p, const grouped_combine *c)

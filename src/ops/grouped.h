@@ -137,8 +137,8 @@ static inline uint32_t llmk_grouped_outputs(const grouped_problem *p)
 /* The arguments of GROUPED_PARAMETERS, for a segment of the weights, and of GATED_PARAMETERS. */
 void llmk_grouped_arg(llmk_kernel *k, const grouped_problem *p, const llmk_segment *s);
 void llmk_grouped_arg_gate(llmk_kernel *k, const grouped_gate *g, const llmk_segment *s);
-/* What a kernel of both products takes of the second one; NULL: there is none. */
-void llmk_grouped_arg_down(llmk_kernel *k, const grouped_problem *down, const llmk_segment *s);
+/* What a kernel of both products takes of the second one. */
+void llmk_grouped_arg_down(llmk_kernel *k, const grouped_problem *down);
 /* And those of a combining kernel after them. */
 void llmk_grouped_arg_combine(llmk_kernel *k, const grouped_problem *p, const grouped_combine *c);
 /* Whether weights are codes in the order of NVIDIA's matrix units. */

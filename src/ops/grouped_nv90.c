@@ -1,6 +1,7 @@
 /*
- * grouped_nv90.c - grouped products on wgmma, cl/grouped_linear/grouped_wgmma.cl, on NVIDIA GPUs
- * of compute capability 9.0 and from its images, since no driver assembles wgmma from source.
+ * grouped_nv90.c - grouped products on wgmma, cl/grouped_linear/grouped_wgmma.cl, and both of a
+ * layer in one kernel, grouped_wgmma_layer.cl, on NVIDIA GPUs of compute capability 9.0 and from
+ * their images, since no driver assembles wgmma from source.
  */
 #include "ops/elementwise.h"
 #include "ops/grouped.h"
@@ -91,53 +92,57 @@ llmk_status llmk_grouped_gather(llmk_launch *launch, const grouped_problem *p, g
     return llmk_moe_launch_gather(launch, &p->x, &p->source, p->fan, &out->x, false);
 }
 
-/* Tiles of a segment, whole in K. */
-static uint64_t most_tiles(const grouped_problem *p, const llmk_segment *s)
-{
-    return llmk_grouped_most_tiles(p, s) * ((columns_of(p) + TILE_N - 1) / TILE_N);
-}
-
-/* A segment of a gated pair, of a product, or of both where its x is what the pair writes; or NULL. */
-static llmk_status launch_segment(llmk_launch *launch, const grouped_problem *up,
-                                  const grouped_problem *down, size_t segment)
-{
-    const grouped_gate no_gate = {.step = 1};
-    grouped_problem first = up ? *up : *down;
-    if (!up)
-        first.y = down->x;
-    const llmk_segment *s = &first.weights->segments[segment];
-    const llmk_segment *d = down ? &down->weights->segments[segment] : NULL;
-    const uint32_t most_ways = down && down->most_ways ? down->most_ways : 1;
-    const uint64_t tiles =
-        (up ? most_tiles(up, s) : 0) + (down ? most_tiles(down, d) * most_ways : 0);
-    const uint32_t units = launch->ctx->caps.compute_units;
-    char defines[16];
-    llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(first.x.dtype), NULL);
-    llmk_kernel k =
-        llmk_kernel_open(launch, "grouped_linear/grouped_wgmma.cl", defines, "grouped_wgmma");
-    llmk_grouped_arg(&k, &first, s);
-    llmk_grouped_arg_gate(&k, up ? up->gate : &no_gate, up ? &up->gate->up->segments[segment] : s);
-    llmk_grouped_arg_down(&k, down, d);
-    llmk_arg_u32(&k, most_ways);
-    return llmk_kernel_enqueue(&k, (size_t[]){tiles < units ? (size_t)tiles : units, 1, 1},
-                               (size_t[]){ITEMS, 1, 1});
-}
-
 static llmk_status launch_all(llmk_launch *launch, const grouped_problem *p)
 {
+    static const char *const kernels[] = {"grouped_wgmma", "grouped_wgmma_gated"};
+    const uint32_t units = launch->ctx->caps.compute_units;
+    const bool gated = p->gate != NULL;
+    const uint32_t most_ways = p->most_ways ? p->most_ways : 1;
+    char defines[16];
+    llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype), NULL);
     grouped_problem g;
     LLMK_TRY(llmk_grouped_gather(launch, p, &g));
-    for (size_t i = 0; i < p->weights->segment_count; i++)
-        LLMK_TRY(launch_segment(launch, p->gate ? &g : NULL, p->gate ? NULL : &g, i));
+    for (size_t i = 0; i < p->weights->segment_count; i++) {
+        const llmk_segment *s = &p->weights->segments[i];
+        const uint64_t tiles =
+            llmk_grouped_most_tiles(&g, s) * ((columns_of(p) + TILE_N - 1) / TILE_N) * most_ways;
+        llmk_kernel k =
+            llmk_kernel_open(launch, "grouped_linear/grouped_wgmma.cl", defines, kernels[gated]);
+        llmk_grouped_arg(&k, &g, s);
+        if (gated)
+            llmk_grouped_arg_gate(&k, p->gate, &p->gate->up->segments[i]);
+        else
+            llmk_arg_u32(&k, most_ways);
+        LLMK_TRY(llmk_kernel_enqueue(&k, (size_t[]){tiles < units ? (size_t)tiles : units, 1, 1},
+                                     (size_t[]){ITEMS, 1, 1}));
+    }
     return LLMK_OK;
+}
+
+static uint64_t most_tiles(const grouped_problem *p)
+{
+    return llmk_grouped_most_tiles(p, &p->weights->segments[0]) *
+           ((columns_of(p) + TILE_N - 1) / TILE_N);
 }
 
 static llmk_status launch_layer(llmk_launch *launch, const grouped_problem *up,
                                 const grouped_problem *down)
 {
+    const uint32_t most_ways = down->most_ways ? down->most_ways : 1;
+    const uint32_t units = launch->ctx->caps.compute_units;
+    char defines[16];
+    llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(up->x.dtype), NULL);
     grouped_problem g;
     LLMK_TRY(llmk_grouped_gather(launch, up, &g));
-    return launch_segment(launch, &g, down, 0);
+    const uint64_t tiles = most_tiles(&g) + most_tiles(down) * most_ways;
+    llmk_kernel k = llmk_kernel_open(launch, "grouped_linear/grouped_wgmma_layer.cl", defines,
+                                     "grouped_wgmma_layer");
+    llmk_grouped_arg(&k, &g, &g.weights->segments[0]);
+    llmk_grouped_arg_gate(&k, g.gate, &g.gate->up->segments[0]);
+    llmk_grouped_arg_down(&k, down);
+    llmk_arg_u32(&k, most_ways);
+    return llmk_kernel_enqueue(&k, (size_t[]){tiles < units ? (size_t)tiles : units, 1, 1},
+                               (size_t[]){ITEMS, 1, 1});
 }
 
 const grouped_products llmk_grouped_nv90 = {
