@@ -167,9 +167,8 @@ moe_permute(global const int *ids, const rows_t ids_rows, const uint pairs, cons
     if (mine + 1 == held) { // the end, and what has no pair
         if (item == 0)
             offsets[offsets_rows.offset + held * offsets_rows.inner] = (int)end;
-        if (tiles && item < 3)
-            tiles[tiles_at + held + item] =
-                item == 0 ? (int)(tile + (all.z + height - 1) / height) : 0;
+        for (uint i = item; tiles && i <= zeros; i += ITEMS)
+            tiles[tiles_at + held + i] = i == 0 ? (int)(tile + (all.z + height - 1) / height) : 0;
         for (uint r = end + item; r < pairs; r += ITEMS)
             source[source_rows.offset + r * source_rows.inner] = -1;
     }

@@ -23,7 +23,7 @@ kernel void moe_permute_ref(global const int *ids, const rows_t ids_rows, const 
         tile += (row - begin + (int)height - 1) / (int)height;
     }
     offsets[offsets_rows.offset + held * offsets_rows.inner] = row;
-    for (uint i = 0; tiles && i < 3; i++)
+    for (uint i = 0; tiles && i <= zeros; i++)
         tiles[tiles_at + held + i] = i == 0 ? tile : 0;
     for (; row < (int)pairs; row++)
         source[source_rows.offset + row * source_rows.inner] = -1;

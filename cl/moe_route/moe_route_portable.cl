@@ -5,7 +5,6 @@
 // moe_select_dispatch is for so few tokens that one work-group has them all: it goes on and sorts
 // the chosen pairs of token and expert. moe_route_one computes one token's logits, too, of few experts.
 #include "common/chunk.clh"
-#include "common/local_sum.clh"
 #include "common/vectors.clh"
 #include "moe_permute/moe_dispatch.clh"
 #include "moe_route/moe_route.clh"
@@ -29,32 +28,40 @@
         k, score, groups, top_groups, renormalize, scale, eps, values, keys, group_keys, chosen,   \
         scratch
 
-// The largest v of this row of items, NaN left out; as local_sum.
-static inline float local_max(float v, local float *scratch)
+// A kernel of one work-group takes as long as its instructions take to arrive: loops are not unrolled, and
+// what is needed several times is one function.
+#define SHORT _Pragma("unroll 1")
+
+enum { SUM, LARGEST }; // NaN left out
+
+// Of v over this row of items: sixteen, or all if fewer, take the others' together, then everybody the
+// sixteen's. scratch has a float an item, and may be written at once afterwards.
+static __attribute__((noinline)) float together(float v, local float *scratch, uint how)
 {
     const uint i = get_local_id(0), n = get_local_size(0), heads = min(n, 16u);
     local float *row = scratch + get_local_id(1) * n;
     row[i] = v;
     barrier(CLK_LOCAL_MEM_FENCE);
-    if (i < heads) {
-        for (uint o = i + heads; o < n; o += heads)
-            v = fmax(v, row[o]);
-        row[i] = v;
+    if (n > heads) {
+        if (i < heads) {
+            SHORT
+            for (uint o = i + heads; o < n; o += heads)
+                v = how == SUM ? v + row[o] : fmax(v, row[o]);
+            row[i] = v;
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
     }
-    barrier(CLK_LOCAL_MEM_FENCE);
-    float largest = row[0];
+    float all = row[0];
     for (uint o = 1; o < heads; o++)
-        largest = fmax(largest, row[o]);
+        all = how == SUM ? all + row[o] : fmax(all, row[o]);
     barrier(CLK_LOCAL_MEM_FENCE);
-    return largest;
+    return all;
 }
 
-// local_sum whose scratch may be written at once afterwards.
-static inline float row_sum(float v, local float *scratch)
+static __attribute__((noinline)) float share_of_one(uint kind, float logit, float largest,
+                                                    float sum)
 {
-    const float sum = local_sum(v, scratch);
-    barrier(CLK_LOCAL_MEM_FENCE);
-    return sum;
+    return score_of(kind, logit, largest, sum);
 }
 
 static inline float logit_at(global const void *logits, uint type, ulong at, ulong inner,
@@ -72,12 +79,14 @@ static inline uint place_of(local const uint *key, uint count, uint i, bool quad
     const uint mine = key[i];
     if (!quads) {
         uint place = 0;
+        SHORT
         for (uint o = 0; o < count; o++)
             place += key[o] + (o < i) > mine;
         return place;
     }
     local const uint4 *key4 = (local const uint4 *)key;
     int4 before = 0;
+    SHORT
     for (uint o = 0; o < count; o += 4) {
         const int4 lower = (int4)(0, 1, 2, 3) < (int4)((int)i - (int)o); // -1 where it is
         before -= key4[o / 4] - as_uint4(lower) > (uint4)(mine);
@@ -89,8 +98,10 @@ static inline void exclude_groups(local uint *key, local uint *group_key, uint e
                                   uint top_groups, bool two)
 {
     const uint lane = get_local_id(0), lanes = get_local_size(0), width = experts / groups;
+    SHORT
     for (uint g = lane; g < groups; g += lanes) {
         uint best = 0, second = 0;
+        SHORT
         for (uint e = g * width; e < (g + 1) * width; e++) {
             second = max(second, min(best, key[e]));
             best = max(best, key[e]);
@@ -101,9 +112,11 @@ static inline void exclude_groups(local uint *key, local uint *group_key, uint e
         group_key[g] = choice_key(v);
     }
     barrier(CLK_LOCAL_MEM_FENCE);
+    SHORT
     for (uint g = lane; g < groups; g += lanes)
         group_key[groups + g] = place_of(group_key, groups, g, false);
     barrier(CLK_LOCAL_MEM_FENCE);
+    SHORT
     for (uint e = lane; e < experts; e += lanes)
         if (group_key[groups + e / width] >= top_groups)
             key[e] = KEY_EXCLUDED;
@@ -121,24 +134,28 @@ select_experts(SELECT_PARAMETERS, const bool given, const ulong first, const boo
     // Each item reads what it has written itself, until there has been a barrier.
     local float *logit = given ? values : values + row * experts;
     const ulong at = given ? 0 : row_begin(logits_rows, t);
+    SHORT
     for (uint e = lane; e < experts && !given; e += lanes)
         logit[e] = logit_at(logits, logits_type, at, logits_rows.inner, router_bias,
                             router_bias_type, router_bias_rows, e);
 
     float largest = -INFINITY, sum = 0.0f;
     if (score == SOFTMAX) {
+        SHORT
         for (uint e = lane; e < experts; e += lanes)
             largest = fmax(largest, logit[e]);
-        largest = local_max(largest, scratch);
+        largest = together(largest, scratch, LARGEST);
+        SHORT
         for (uint e = lane; e < experts; e += lanes)
             sum += exp(logit[e] - largest);
-        sum = row_sum(sum, scratch);
+        sum = together(sum, scratch, SUM);
     }
+    SHORT
     for (uint e = lane; e < experts; e += lanes) {
         float choice = logit[e];
         if (correction_type) {
             if (score != TOPK_SOFTMAX)
-                choice = score_of(score, choice, largest, sum);
+                choice = share_of_one(score, choice, largest, sum);
             choice += load_any(correction, correction_type,
                                correction_rows.offset + e * correction_rows.inner);
         }
@@ -148,6 +165,7 @@ select_experts(SELECT_PARAMETERS, const bool given, const ulong first, const boo
     if (groups > 1)
         exclude_groups(key, group_keys + row * 2 * groups, experts, groups, top_groups,
                        correction_type != 0);
+    SHORT
     for (uint e = lane; e < experts; e += lanes) {
         const uint place = place_of(key, experts, e, experts % 4 == 0);
         if (place < k)
@@ -156,20 +174,24 @@ select_experts(SELECT_PARAMETERS, const bool given, const ulong first, const boo
     barrier(CLK_LOCAL_MEM_FENCE);
 
     if (score == TOPK_SOFTMAX) {
+        SHORT
         for (uint j = lane; j < k; j += lanes)
             largest = fmax(largest, logit[id[j]]);
-        largest = local_max(largest, scratch);
+        largest = together(largest, scratch, LARGEST);
+        SHORT
         for (uint j = lane; j < k; j += lanes)
             sum += exp(logit[id[j]] - largest);
-        sum = row_sum(sum, scratch);
+        sum = together(sum, scratch, SUM);
     }
     float total = 0.0f;
+    SHORT
     for (uint j = lane; j < k; j += lanes)
-        total += score_of(score, logit[id[j]], largest, sum);
-    total = row_sum(total, scratch);
+        total += share_of_one(score, logit[id[j]], largest, sum);
+    total = together(total, scratch, SUM);
     const float divisor = total < eps ? eps : total;
+    SHORT
     for (uint j = lane; j < k && token < tokens && writes; j += lanes) {
-        const float s = score_of(score, logit[id[j]], largest, sum);
+        const float s = share_of_one(score, logit[id[j]], largest, sum);
         ids[row_begin(ids_rows, t) + j * ids_rows.inner] = id[j];
         weights[row_begin(weights_rows, t) + j * weights_rows.inner] =
             (renormalize ? s / divisor : s) * scale;
@@ -191,6 +213,19 @@ static inline void copy8(global const ushort *from, global ushort *to, uint n, u
             to[i] = from[i];
 }
 
+// What a plan has of its own lies densely. A kernel of one work-group takes as long as its instructions
+// take to arrive: what need not be there costs.
+#define DENSE(first, pitch) ((rows_t){first, 1, 1, pitch, 0, 0, 1})
+#define PLAN_SELECT(given, first, writes)                                                          \
+    select_experts(logits, DENSE(0, experts), DT_F32, 0, DENSE(0, 0), 0, correction,               \
+                   correction_rows, correction_type, ids, DENSE(0, k), weights, DENSE(0, k),       \
+                   tokens, experts, k, score, groups, top_groups, renormalize, scale, eps, values, \
+                   keys, group_keys, chosen, scratch, given, first, writes)
+#define PLAN_DISPATCH(pairs, writes)                                                               \
+    dispatch_few(chosen, pairs, sort, writes, k, map, map_rows, id_end, held, height, offsets,     \
+                 DENSE(offsets_rows.offset, 0), tiles, tiles_at, zeros, source,                    \
+                 DENSE(source_rows.offset, 0), inverse, DENSE(inverse_rows.offset, k))
+
 // All tokens, a row of items for each. Where x's rows are to lie in the order of the sorted pairs, in
 // gathered, several work-groups do the same, of which the first one writes, and share out the rows.
 kernel void moe_select_dispatch(SELECT_PARAMETERS, DISPATCH_PARAMETERS, local int4 *sort,
@@ -200,17 +235,18 @@ kernel void moe_select_dispatch(SELECT_PARAMETERS, DISPATCH_PARAMETERS, local in
 {
     const bool writes = get_group_id(0) == 0;
     const uint pairs = (uint)tokens * k;
-    select_experts(SELECT_ARGUMENTS, false, 0, writes);
+    PLAN_SELECT(false, 0, writes);
     barrier(CLK_LOCAL_MEM_FENCE);
-    dispatch_few(chosen, pairs, sort, writes, DISPATCH_ARGUMENTS);
+    PLAN_DISPATCH(pairs, writes);
     if (!gathered)
         return;
     local const int *order = SORT_ORDER(sort, pairs); // there have been barriers
-    const ulong chunks = (cols + 7) / 8, step = get_local_size(0) * get_local_size(1);
-    const ulong item = get_local_id(1) * get_local_size(0) + get_local_id(0);
-    for (ulong i = get_group_id(0) * step + item; i < pairs * chunks;
-         i += step * get_num_groups(0)) {
-        const uint row = (uint)(i / chunks);
+    // Fewer than 2^32: 512 pairs of rows of up to 2^26.
+    const uint chunks = (uint)((cols + 7) / 8), step = get_local_size(0) * get_local_size(1);
+    const uint item = get_local_id(1) * get_local_size(0) + get_local_id(0);
+    for (uint i = (uint)get_group_id(0) * step + item; i < pairs * chunks;
+         i += step * (uint)get_num_groups(0)) {
+        const uint row = i / chunks;
         const ulong c = i % chunks * 8;
         const int pair = order[row];
         if (pair >= 0)
@@ -249,7 +285,8 @@ moe_route_one(global const void *x, const rows_t x_rows, const uint x_type, glob
     for (uint e0 = 0; e0 < experts; e0 += TOGETHER) {
         float sum[TOGETHER];
         for (uint e = 0; e < TOGETHER; e++)
-            sum[e] = 0.0f;
+            sum[e] = parts[e][item] = 0.0f;
+        SHORT
         for (uint h = item * 8; h < hidden; h += ONE_ITEMS * 8) {
             const uint n = min(hidden - h, 8u);
             if (wide && n == 8 && x_type != DT_F32 && gate_type != DT_F32) {
@@ -260,23 +297,25 @@ moe_route_one(global const void *x, const rows_t x_rows, const uint x_type, glob
                 UNROLL
                 for (uint e = 0; e < TOGETHER; e++)
                     raw[e] =
-                        *(global const uint4 *)((global const ushort *)gate +
-                                                row_begin(gate_rows, min(e0 + e, experts - 1)) + h);
+                        *(global const uint4 *)((global const ushort *)gate + gate_rows.offset +
+                                                min(e0 + e, experts - 1) * gate_rows.s0 + h);
                 UNROLL
                 for (uint e = 0; e < TOGETHER; e++)
                     sum[e] += dot_of(unpack_any(x_type, x_raw), unpack_any(gate_type, raw[e]));
             } else {
                 const float8 v = fetch8_any(x, x_type, x_rows.offset + h, n, wide);
-                UNROLL
+                SHORT
                 for (uint e = 0; e < TOGETHER; e++)
-                    sum[e] += dot_of(
-                        v, fetch8_any(gate, gate_type,
-                                      row_begin(gate_rows, min(e0 + e, experts - 1)) + h, n, wide));
+                    parts[e][item] +=
+                        dot_of(v, fetch8_any(gate, gate_type,
+                                             gate_rows.offset +
+                                                 min(e0 + e, experts - 1) * gate_rows.s0 + h,
+                                             n, wide));
             }
         }
         UNROLL
         for (uint e = 0; e < TOGETHER; e++)
-            parts[e][item] = sum[e];
+            parts[e][item] += sum[e];
         barrier(CLK_LOCAL_MEM_FENCE);
         if (team < TOGETHER) {
             float one = 0.0f;
@@ -296,7 +335,7 @@ moe_route_one(global const void *x, const rows_t x_rows, const uint x_type, glob
         }
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    select_experts(SELECT_ARGUMENTS, true, 0, true);
+    PLAN_SELECT(true, 0, true);
     barrier(CLK_LOCAL_MEM_FENCE);
-    dispatch_few(chosen, k, sort, true, DISPATCH_ARGUMENTS);
+    PLAN_DISPATCH(k, true);
 }

@@ -65,6 +65,19 @@ void llmk_grouped_arg_gate(llmk_kernel *k, const grouped_gate *g, const llmk_seg
     llmk_arg_f32(k, g->alpha);
 }
 
+void llmk_grouped_arg_down(llmk_kernel *k, const grouped_problem *down)
+{
+    const llmk_weights *w = down->weights;
+    llmk_arg_buffer(k, w->segments[0].data);
+    llmk_arg_u64(k, w->pitch);
+    llmk_arg_u32(k, (uint32_t)w->n);
+    llmk_arg_u32(k, (uint32_t)w->depth);
+    llmk_arg_view(k, &down->bias);
+    llmk_arg_u32(k, llmk_moe_dtype(&down->bias));
+    llmk_arg_view(k, &down->y);
+    llmk_arg_u32(k, down->y.dtype);
+}
+
 void llmk_grouped_arg_combine(llmk_kernel *k, const grouped_problem *p, const grouped_combine *c)
 {
     llmk_arg_view(k, &c->weights);

@@ -61,6 +61,14 @@ static inline uint64_t llmk_grouped_ways_at(uint64_t groups)
     return 2 * (groups + 1) + 2;
 }
 
+/* Counters behind a schedule: of tiles and work-groups, and where both products of a layer are one kernel,
+ * of how many of its columns are there for each row of tiles, too. */
+#define LLMK_GROUPED_COUNTERS 2u
+static inline uint32_t llmk_grouped_layer_counters(uint64_t groups, uint64_t rows, uint32_t height)
+{
+    return LLMK_GROUPED_COUNTERS + 1 + (uint32_t)(groups + rows / height);
+}
+
 /* How the products of a variant are computed. Both operators have a variant for each. */
 typedef struct grouped_products {
     bool ref;     /* the other stages as the formulas read, too */
@@ -76,6 +84,10 @@ typedef struct grouped_products {
     uint32_t (*height)(uint64_t rows, uint64_t experts, bool few, bool codes);
     /* A kernel for each segment of the weights. */
     llmk_status (*launch)(llmk_launch *launch, const grouped_problem *p);
+    /* Both products of a layer in one kernel, of weights of one type in one segment each, and x and h of
+     * that type. The schedule's counters are llmk_grouped_layer_counters. NULL: none. */
+    llmk_status (*layer)(llmk_launch *launch, const grouped_problem *up,
+                         const grouped_problem *down);
     /* One kernel: p->source and p->fan say which token a row is of; weights in one segment. NULL:
      * none. */
     llmk_status (*combine)(llmk_launch *launch, const grouped_problem *p,
@@ -125,6 +137,8 @@ static inline uint32_t llmk_grouped_outputs(const grouped_problem *p)
 /* The arguments of GROUPED_PARAMETERS, for a segment of the weights, and of GATED_PARAMETERS. */
 void llmk_grouped_arg(llmk_kernel *k, const grouped_problem *p, const llmk_segment *s);
 void llmk_grouped_arg_gate(llmk_kernel *k, const grouped_gate *g, const llmk_segment *s);
+/* What a kernel of both products takes of the second one. */
+void llmk_grouped_arg_down(llmk_kernel *k, const grouped_problem *down);
 /* And those of a combining kernel after them. */
 void llmk_grouped_arg_combine(llmk_kernel *k, const grouped_problem *p, const grouped_combine *c);
 /* Whether weights are codes in the order of NVIDIA's matrix units. */

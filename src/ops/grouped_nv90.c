@@ -1,6 +1,7 @@
 /*
- * grouped_nv90.c - grouped products on wgmma, cl/grouped_linear/grouped_wgmma.cl, on NVIDIA GPUs
- * of compute capability 9.0 and from its images, since no driver assembles wgmma from source.
+ * grouped_nv90.c - grouped products on wgmma, cl/grouped_linear/grouped_wgmma.cl, and both of a
+ * layer in one kernel, grouped_wgmma_layer.cl, on NVIDIA GPUs of compute capability 9.0 and from
+ * their images, since no driver assembles wgmma from source.
  */
 #include "ops/elementwise.h"
 #include "ops/grouped.h"
@@ -118,6 +119,32 @@ static llmk_status launch_all(llmk_launch *launch, const grouped_problem *p)
     return LLMK_OK;
 }
 
+static uint64_t most_tiles(const grouped_problem *p)
+{
+    return llmk_grouped_most_tiles(p, &p->weights->segments[0]) *
+           ((columns_of(p) + TILE_N - 1) / TILE_N);
+}
+
+static llmk_status launch_layer(llmk_launch *launch, const grouped_problem *up,
+                                const grouped_problem *down)
+{
+    const uint32_t most_ways = down->most_ways ? down->most_ways : 1;
+    const uint32_t units = launch->ctx->caps.compute_units;
+    char defines[16];
+    llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(up->x.dtype), NULL);
+    grouped_problem g;
+    LLMK_TRY(llmk_grouped_gather(launch, up, &g));
+    const uint64_t tiles = most_tiles(&g) + most_tiles(down) * most_ways;
+    llmk_kernel k = llmk_kernel_open(launch, "grouped_linear/grouped_wgmma_layer.cl", defines,
+                                     "grouped_wgmma_layer");
+    llmk_grouped_arg(&k, &g, &g.weights->segments[0]);
+    llmk_grouped_arg_gate(&k, g.gate, &g.gate->up->segments[0]);
+    llmk_grouped_arg_down(&k, down);
+    llmk_arg_u32(&k, most_ways);
+    return llmk_kernel_enqueue(&k, (size_t[]){tiles < units ? (size_t)tiles : units, 1, 1},
+                               (size_t[]){ITEMS, 1, 1});
+}
+
 const grouped_products llmk_grouped_nv90 = {
     .gathers = true,
     .splits = true,
@@ -125,4 +152,5 @@ const grouped_products llmk_grouped_nv90 = {
     .suits = suits,
     .height = height,
     .launch = launch_all,
+    .layer = launch_layer,
 };

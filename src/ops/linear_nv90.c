@@ -38,6 +38,8 @@ static bool has_images(llmk_context *ctx, llmk_reason *why)
         {"linear/linear_w8a8_wgmma.cl", ""},
         {"grouped_linear/grouped_wgmma.cl", "-DX=f16"},
         {"grouped_linear/grouped_wgmma.cl", "-DX=bf16"},
+        {"grouped_linear/grouped_wgmma_layer.cl", "-DX=f16"},
+        {"grouped_linear/grouped_wgmma_layer.cl", "-DX=bf16"},
         {"grouped_linear/grouped_wgmma_packed.cl", "-DX=f16 -DW=u4_nv -DGROUPED=0"},
         {"grouped_linear/grouped_wgmma_packed.cl", "-DX=f16 -DW=u4_nv -DGROUPED=1"},
         {"grouped_linear/grouped_wgmma_packed.cl", "-DX=f16 -DW=u4_nv -DGROUPED=2"},

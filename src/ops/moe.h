@@ -63,8 +63,8 @@ llmk_status llmk_moe_launch_select_ref(llmk_launch *launch, const moe_route_prob
 
 typedef struct moe_dispatch {
     llmk_view ids, map, offsets, source, inverse;
-    cl_mem tiles; /* from element tiles_at on i32 [experts + 1]; or NULL */
-    uint32_t tiles_at;
+    cl_mem tiles; /* from element tiles_at on i32 [experts + 1], then zeros; or NULL */
+    uint32_t tiles_at, zeros;
     uint32_t height; /* of a tile */
     uint32_t id_end; /* ids are less */
     uint32_t experts;

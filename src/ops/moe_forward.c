@@ -102,13 +102,15 @@ static moe_dispatch dispatch_of(const problem *p, const moe_steps *steps)
 {
     const llmk_moe_plan *plan = p->plan;
     const uint64_t tokens = p->x.nrows, pairs = tokens * plan->k;
-    const uint64_t source = llmk_grouped_schedule_size(plan->held);
+    const uint64_t source = llmk_moe_pairs_at(plan);
     return (moe_dispatch){
         .ids = p->ids.present ? p->ids : llmk_moe_view(plan->ids, LLMK_I32, tokens, plan->k),
         .map = plan->map,
         .offsets = sort_view(plan, 0, 1, plan->held + 1),
         .tiles = plan->sort,
         .tiles_at = plan->held + 1,
+        .zeros = steps->layer ? llmk_grouped_layer_counters(plan->held, pairs, steps->height)
+                              : LLMK_GROUPED_COUNTERS,
         .height = steps->height,
         .id_end = plan->id_end,
         .experts = plan->held,
@@ -254,14 +256,18 @@ static llmk_status launch(llmk_launch *l, const grouped_products *products, cons
     LLMK_TRY(route(l, p, &steps, &dispatch, products->ref));
     grouped_problem g[2];
     problems_of(p, &dispatch, g);
-    LLMK_TRY(products->launch(l, &g[0]));
+    if (steps.layer)
+        LLMK_TRY(products->layer(l, &g[0], &g[1]));
+    else
+        LLMK_TRY(products->launch(l, &g[0]));
     if (steps.combine) {
         g[1].y = p->y;
         g[1].source = dispatch.source;
         const grouped_combine combine = {weights, residual, plan->shared_logit};
         return products->combine(l, &g[1], &combine);
     }
-    LLMK_TRY(products->launch(l, &g[1]));
+    if (!steps.layer)
+        LLMK_TRY(products->launch(l, &g[1]));
     const moe_combine combine = {.x = g[1].y,
                                  .inverse = dispatch.inverse,
                                  .weights = weights,

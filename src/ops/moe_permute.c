@@ -82,6 +82,7 @@ void llmk_moe_arg_dispatch(llmk_kernel *k, const moe_dispatch *d)
     llmk_arg_view(k, &d->offsets);
     llmk_arg_buffer(k, d->tiles);
     llmk_arg_u32(k, d->tiles_at);
+    llmk_arg_u32(k, d->zeros);
     llmk_arg_view(k, &d->source);
     llmk_arg_view(k, &d->inverse);
 }

@@ -251,8 +251,7 @@ static llmk_status allocate_all(llmk_moe_plan *p)
         LLMK_TRY(allocate(p, "the logits", tokens, p->id_end, 4, &p->logits));
     LLMK_TRY(allocate(p, "the ids", tokens, p->k, 4, &p->ids));
     LLMK_TRY(allocate(p, "the routing's weights", tokens, p->k, 4, &p->weights));
-    LLMK_TRY(allocate(p, "the dispatch", 1, llmk_grouped_schedule_size(p->held) + 2 * pairs, 4,
-                      &p->sort));
+    LLMK_TRY(allocate(p, "the dispatch", 1, llmk_moe_pairs_at(p) + 2 * pairs, 4, &p->sort));
     LLMK_TRY(allocate(p, "h", pairs, p->gated.outputs, inner, &p->hidden_rows));
     p->row_room = rows_with_shares(p);
     LLMK_TRY(allocate(p, "the experts' outputs", p->row_room, p->hidden, 4, &p->rows));
@@ -319,7 +318,9 @@ moe_steps llmk_moe_steps(const llmk_moe_plan *p, uint64_t tokens, bool given,
         llmk_grouped_is_codes(p->gate_weights) || llmk_grouped_is_codes(p->down_weights);
     moe_steps s = {.height = products->height(pairs, p->held, few, codes)};
     const uint32_t down = (uint32_t)p->down_weights->segment_count;
+    const uint32_t up = (uint32_t)p->gate_weights->segment_count;
     const moe_route_problem route = {.x = {.ncols = p->hidden},
+                                     .gate = p->gate,
                                      .tokens = tokens,
                                      .experts = p->id_end,
                                      .k = p->k,
@@ -329,10 +330,11 @@ moe_steps llmk_moe_steps(const llmk_moe_plan *p, uint64_t tokens, bool given,
     s.route_one = routes && llmk_moe_routes_at_once(&p->ctx->caps, &route, p->held);
     s.select_gathers = s.select_dispatch && !s.route_one && products->gathers;
     s.combine = products->combine && few && down == 1;
+    s.layer = products->layer && up == 1 && down == 1 && p->inner == p->x_dtype;
     /* Logits, choice and dispatch. */
     s.kernels = given || s.route_one ? 1 : s.select_dispatch ? 2 : 3;
-    s.kernels += (products->gathers && !s.select_gathers) +
-                 (uint32_t)p->gate_weights->segment_count + (s.combine ? 1 : down + 1);
+    s.kernels +=
+        (products->gathers && !s.select_gathers) + up + (s.combine ? 1 : down + 1) - s.layer;
     if (p->has_shared)
         s.kernels += p->shared_router.present ? 3 : 2;
     return s;

@@ -37,6 +37,13 @@ struct llmk_moe_plan {
     size_t buffer_count;
 };
 
+/* Where in `sort` source begins, behind the schedule with the most counters of any variant. */
+static inline uint64_t llmk_moe_pairs_at(const llmk_moe_plan *p)
+{
+    return llmk_grouped_schedule_size(p->held) +
+           llmk_grouped_layer_counters(p->held, p->max_tokens * p->k, 1);
+}
+
 /* The products of the variant that a call takes whose tensors are contiguous (moe_forward.c). */
 const grouped_products *llmk_moe_products(const llmk_moe_plan *plan, uint64_t tokens);
 
@@ -45,6 +52,7 @@ typedef struct moe_steps {
     bool route_one;       /* logits, routing and dispatch in one kernel */
     bool select_dispatch; /* routing and dispatch in one kernel after the logits, */
     bool select_gathers;  /* which also puts x's rows into the order of the groups */
+    bool layer;           /* both products in one kernel */
     bool combine;         /* the down product adds up */
     uint32_t height;      /* of tiles */
     uint32_t kernels;

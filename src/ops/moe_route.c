@@ -368,8 +368,8 @@ llmk_status llmk_moe_launch_select(llmk_launch *launch, const moe_route_problem 
 
 bool llmk_moe_routes_at_once(const llmk_caps *caps, const moe_route_problem *p, uint32_t held)
 {
-    return p->tokens == 1 && p->experts * p->x.ncols <= ONE_ELEMENTS && p->k <= FEW_PAIRS &&
-           caps->max_work_group >= ONE_ITEMS &&
+    return p->tokens == 1 && p->gate.simple && p->experts * p->x.ncols <= ONE_ELEMENTS &&
+           p->k <= FEW_PAIRS && caps->max_work_group >= ONE_ITEMS &&
            select_local_bytes(ONE_ITEMS / SELECT_LANES, SELECT_LANES, p->experts, p->routing.groups,
                               p->k) +
                    ONE_BYTES + sort_bytes(p->k, held) <=

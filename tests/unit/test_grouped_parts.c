@@ -166,10 +166,48 @@ static void test_ways(void **state)
     assert_int_equal(parts_of(g, 132).ways, 1);
 }
 
+/* Whoever takes tiles in this order finds all of gate and up before down, and down reads rows that a row of
+ * tiles of gate and up has written. */
+static void test_layer(void **state)
+{
+    (void)state;
+    static const int schedule[] = {0, 500, 500, 620, 0, 3, 3, 4};
+    const grouped_t g = {.schedule = schedule,
+                         .groups = 3,
+                         .last = 3,
+                         .rows = 620,
+                         .empty = UINT32_MAX,
+                         .columns = 1024,
+                         .k = 128,
+                         .most_ways = 1};
+    layer_t l = {g, g};
+    l.down.columns = 512;
+    l.down.k = 256;
+    uint32_t begins[4], rows[4];
+    for (uint32_t i = 0; i < 4 * 4 + 4 * 2 * 2; i++) {
+        const part_t p = layer_part(l, 2, i);
+        assert_int_equal(p.down, i >= 4 * 4);
+        assert_true(p.rows > 0 && p.tile < 4);
+        assert_int_equal(p.k_end - p.k, 128);
+        if (!p.down)
+            begins[p.tile] = p.begin, rows[p.tile] = p.rows;
+        assert_int_equal(begins[p.tile], p.begin);
+        assert_int_equal(rows[p.tile], p.rows);
+    }
+    assert_int_equal(layer_part(l, 2, 4 * 4 + 4 * 2 * 2).rows, 0);
+    l.up.columns = 0;
+    for (uint32_t i = 0; i < 4 * 2; i++)
+        assert_true(layer_part(l, 1, i).down && layer_part(l, 1, i).rows > 0);
+    l = (layer_t){g, g};
+    l.down.columns = 0;
+    assert_int_equal(layer_part(l, 1, 15).down, 0);
+    assert_int_equal(layer_part(l, 1, 16).rows, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_schedules),
                                        cmocka_unit_test(test_without), cmocka_unit_test(test_order),
-                                       cmocka_unit_test(test_ways)};
+                                       cmocka_unit_test(test_ways), cmocka_unit_test(test_layer)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -102,8 +102,9 @@ static bool run_once(case_run *run, cl_command_queue queue, recorder *r, size_t 
     return true;
 }
 
-/* What a kernel does, by its name and what ran before it. */
-static const char *stage_of(const char *kernel, bool shared)
+/* What kernel i does, by its name and its neighbours: products may all be one kernel by name, which
+ * computes what there is. The first `shared` kernels are the shared expert's. */
+static const char *stage_of(const recorder *r, size_t i, size_t shared)
 {
     static const struct {
         const char *part, *stage;
@@ -116,18 +117,20 @@ static const char *stage_of(const char *kernel, bool shared)
                   {"permute", "dispatch"},
                   {"gather", "rows of x"},
                   {"gated", "gate, up, activation"},
-                  {"_combine", "down and combine"},
-                  {"grouped", "down"}};
-    if (shared && strstr(kernel, "gated"))
-        return "shared gate, up, activation";
-    if (shared && strstr(kernel, "grouped"))
-        return "shared down";
-    if (shared)
-        return "shared router";
-    for (size_t i = 0; i < sizeof stages / sizeof *stages; i++)
-        if (strstr(kernel, stages[i].part))
-            return stages[i].stage;
-    return kernel;
+                  {"_combine", "down and combine"}};
+    const char *kernel = r->records[i].kernel;
+    const size_t begin = i < shared ? 0 : shared, end = i < shared ? shared : r->count;
+    const bool product = strstr(kernel, "grouped") != NULL;
+    const bool first = i == begin || !strstr(r->records[i - 1].kernel, "grouped");
+    const bool last = i + 1 >= end || !strstr(r->records[i + 1].kernel, "grouped");
+    if (i < shared)
+        return !product ? "shared router" : first ? "shared gate, up, activation" : "shared down";
+    for (size_t s = 0; s < sizeof stages / sizeof *stages; s++)
+        if (strstr(kernel, stages[s].part))
+            return stages[s].stage;
+    if (!product)
+        return kernel;
+    return !first ? "down" : last ? "gate, up, activation, down" : "gate, up, activation";
 }
 
 static double now(void)
@@ -166,9 +169,8 @@ static int time_stages(const moe_demo_options *opt, llmk_context *ctx, case_run 
         return fail(1, "timing", "a call failed, or its kernels were not reported");
     for (size_t i = 0; i < kernels && passes > 0; i++) {
         const bench_stats s = bench_stats_of(us[i], passes);
-        printf("stage=\"%s\" kernel=%s us=%.2f p5=%.2f p95=%.2f\n",
-               stage_of(r.records[i].kernel, i < shared), r.records[i].kernel, s.median, s.p5,
-               s.p95);
+        printf("stage=\"%s\" kernel=%s us=%.2f p5=%.2f p95=%.2f\n", stage_of(&r, i, shared),
+               r.records[i].kernel, s.median, s.p5, s.p95);
     }
     if (passes > 0) {
         const bench_stats s = bench_stats_of(whole, passes);
