@@ -110,7 +110,7 @@ typedef struct {
     uint x[2][2][4];         // two parts of 32 weights along K, and the next two
     uint codes[BLOCKS][4];   // of a step
     uint w[2][BLOCKS][2][4]; // operands of 32 along K, and the next
-    uint zero[BLOCKS], mask[BLOCKS];
+    halves_zeros zero[BLOCKS];
     groups_t groups;
     uint x_at, codes_at; // in a stage, this lane's first chunks
 } work_t;
@@ -145,8 +145,7 @@ LINEAR_INLINE void load_codes_of(work_t *s, local const uint4 *stage)
 LINEAR_INLINE void make_pair(work_t *s, uint half_k, uint i)
 {
     const uint n = i / 4, j = i / 2 % 2;
-    turned_operand(s->codes[n][half_k * 2 + j], s->mask[n], s->zero[n], i % 2,
-                   s->w[half_k][n][j] + i % 2 * 2);
+    turned_operand(s->codes[n][half_k * 2 + j], s->zero[n], i % 2, s->w[half_k][n][j] + i % 2 * 2);
 }
 
 LINEAR_INLINE void turn_part(work_t *s, uint p, const float4 turn)
@@ -186,11 +185,8 @@ LINEAR_INLINE float4 turn_of(fragment_unit unit, const work_t *s)
 LINEAR_INLINE void zeros_of_next(fragment_unit unit, work_t *s)
 {
     FRAGMENT_UNROLL
-    for (uint n = 0; n < BLOCKS; n++) {
-        const uint4 t = quad_get(unit, s->groups.turn, n);
-        s->zero[n] = t.z;
-        s->mask[n] = t.w;
-    }
+    for (uint n = 0; n < BLOCKS; n++)
+        s->zero[n] = turned_zeros(quad_get(unit, s->groups.turn, n).z);
 }
 
 // A step, from the last pair of the one before on. slot: its stage, and whether it begins a group.
