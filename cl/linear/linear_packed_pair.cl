@@ -1,0 +1,571 @@
+// The linear layer on mma.sync for codes of 4 bits and more rows of x than linear_packed_wide_32 takes,
+// which are plain as linear_packed_wide.cl wants them; K is whole steps of 128, N a tile's columns or
+// more. Two groups of four warps share a compute unit, and 224 columns of y: each has its own x and
+// codes in local memory and waits for nobody else, so that one has products while the other has not.
+// The build chooses
+//
+//     -DX=f16 | bf16   -DFRAGMENT_MMA, and perhaps -DFRAGMENT_EMULATED
+//     -DGROUPED=0 | 1   one scale a row of W, or f16 scales of groups of whole steps of 64
+//
+// Where `tall` is 0 a tile has 64 rows, and the groups halve what is to be multiplied of K; else 128,
+// and they halve those.
+//
+// 224 columns are 14 blocks of W. Four of a group's warps have 4, 4, 3 and 3 of them, of the other's
+// 3, 3, 4 and 4, so that every quarter of a unit has seven. Sums count in units of the scale of their
+// group, as in linear_packed_wide.cl.
+#define FRAGMENT_TYPE X
+#define W             u4_nv
+#ifndef FRAGMENT_EMULATED
+#include "common/nv.clh"
+#endif
+#include "common/async_copy.clh"
+#define SPLIT_LANE (forgotten((uint)get_local_id(0)) % 32)
+#include "linear/linear_packed_turn.clh"
+
+#include "linear/linear_packed_place.clh"
+#include "linear/linear_plain_rows.clh"
+
+#define WARPS       4 // of a group
+#define GROUP_ITEMS (WARPS * FRAGMENT_WAVE)
+#define BLOCKS      14 // of 16 rows of W
+#define MAX_TILES   4  // of a warp
+#define PARTS       8  // of eight rows of x
+#define GROUP_M     (PARTS * 8)
+#define STEP_K      64
+#define STAGE_STEPS 2 // the groups have halves of whole ones
+#define AHEAD       6 // steps
+
+#define X_CHUNKS    (STEP_K / 8) // of 16 bytes, of a row
+#define HALF_CHUNKS 4            // of 32 along K
+#define W_CHUNKS    32           // of a block
+#define X_HALF      (GROUP_M * HALF_CHUNKS)
+#define X_STEP      (GROUP_M * X_CHUNKS)
+#define W_STEP      (BLOCKS * W_CHUNKS)
+#define X_ROWS      (X_HALF / GROUP_ITEMS) // of an item's copies
+#define W_COPIES    ((W_STEP + GROUP_ITEMS - 1) / GROUP_ITEMS)
+
+// Local memory, in bytes: for each group two steps of x, each 32 along K after 32 along K, then for each
+// a step of W. All of it lies in the order in which items copy it, and lanes load it.
+#define X_SLOT (X_STEP * 16)
+#define X_AT   (2 * X_SLOT)
+#define W_AT   (W_STEP * 16)
+#define LOCAL  (2 * (2 * X_STEP + W_STEP) + W_CHUNKS) // chunks
+
+// At the end sums lie in local memory as rows of y, of a block, or of half of the columns, where the
+// groups meet.
+#define SUM_PITCH   (16 + 4)
+#define MEET_BLOCKS (BLOCKS / 2)
+#define MEET_PITCH  (MEET_BLOCKS * 16 + 4)
+
+// ---- A group's place
+
+typedef struct {
+    uint group, warp;   // of the work-group, of the group
+    uint first;         // block
+    uint item, barrier; // of the group
+} own_t;
+
+// The same for all lanes of a warp, and compilers know it.
+static inline uint of_warp(uint v)
+{
+#ifndef FRAGMENT_EMULATED
+    __asm__ volatile("shfl.sync.idx.b32 %0, %0, 0, 0x1f, 0xffffffff;" : "+r"(v));
+#endif
+    return v;
+}
+
+// So many blocks a warp: four, or three.
+LINEAR_INLINE own_t own_place(fragment_unit unit)
+{
+    own_t o;
+    o.group = unit.wave / WARPS;
+    o.warp = unit.wave % WARPS;
+    o.first = o.group ? o.warp * 3 + (o.warp == 3) : o.warp * 4 - (o.warp == 3);
+    o.item = o.warp * FRAGMENT_WAVE + unit.lane;
+    o.barrier = 1 + o.group;
+    return o;
+}
+
+// All items of a group.
+LINEAR_INLINE void group_barrier(const own_t o)
+{
+#ifdef FRAGMENT_EMULATED
+    barrier(CLK_LOCAL_MEM_FENCE);
+#else
+    __asm__ volatile("bar.sync %0, 128;" ::"r"(o.barrier) : "memory");
+#endif
+}
+
+// ---- Copies
+
+typedef struct {
+    global const uint4 *x, *w; // this item's first chunks
+    uint x_at[X_ROWS];         // chunks from there, of rows that exist
+    uint w_step, ahead;        // chunks; what this item asks into the L2, modulo 2^32
+    bool last;                 // whether the last copy of W is there
+} copies_t;
+
+LINEAR_INLINE copies_t copies_of(const linear_t a, ulong row, uint block, const own_t o)
+{
+    copies_t c;
+    const uint item = forgotten(o.item), pitch = (uint)(a.pitch / 16);
+    // A group may have no rows at all, and multiplies the last one.
+    const ulong from = min(row, a.m - 1);
+    const uint last = (uint)min(a.m - 1 - from, (ulong)GROUP_M);
+    c.x = (global const uint4 *)((global const ushort *)a.x + a.x_rows.offset +
+                                 from * a.x_rows.s0) +
+          item % HALF_CHUNKS;
+    FRAGMENT_UNROLL
+    for (uint i = 0; i < X_ROWS; i++)
+        c.x_at[i] = min((item + i * GROUP_ITEMS) / HALF_CHUNKS, last) * (uint)(a.x_rows.s0 / 8);
+    c.w = (global const uint4 *)(a.data + (block + item / W_CHUNKS) * a.pitch) + item % W_CHUNKS;
+    c.w_step = GROUP_ITEMS / W_CHUNKS * pitch;
+    c.last = item < W_STEP % GROUP_ITEMS;
+    c.ahead = min(item / 8, BLOCKS - 1u) * pitch + item % 8 * 8 -
+              (item / W_CHUNKS * pitch + item % W_CHUNKS);
+    return c;
+}
+
+LINEAR_INLINE void fetch_x(const copies_t *c, uint step, local uint4 *to)
+{
+    uint4 held;
+    FRAGMENT_UNROLL
+    for (uint i = 0; i < X_STEP / GROUP_ITEMS; i++)
+        async_copy(to + i * GROUP_ITEMS,
+                   c->x + (c->x_at[i % X_ROWS] + step * X_CHUNKS) + i / X_ROWS * HALF_CHUNKS, &held);
+    async_commit();
+}
+
+LINEAR_INLINE void fetch_w(const copies_t *c, uint step, local uint4 *to)
+{
+    uint4 held;
+    FRAGMENT_UNROLL
+    for (uint i = 0; i < W_COPIES; i++)
+        if (i + 1 < W_COPIES || c->last)
+            async_copy(to + i * GROUP_ITEMS, c->w + (i * c->w_step + step * W_CHUNKS), &held);
+    async_commit();
+}
+
+// W of two steps, into the L2: 1 KiB of each block.
+LINEAR_INLINE void ask_ahead(const copies_t *c, uint step)
+{
+#ifndef FRAGMENT_EMULATED
+    __asm__ volatile(
+        "prefetch.global.L2 [%0];" ::"l"(c->w + (int)(c->ahead + step * W_CHUNKS)));
+#endif
+}
+
+// ---- A warp's products
+
+typedef struct {
+    float sum[MAX_TILES][PARTS][4];
+    uint x[PARTS][4];         // of 32 weights along K
+    uint codes[MAX_TILES][4]; // of a step
+    uint w[2][4];             // an operand of a block, and the next one
+    uint x_at, codes_at;      // of the present step: this lane's first bytes
+    uint x_to, w_to;          // and this item's
+    halves_zeros zero[MAX_TILES];
+#if GROUPED
+    groups_t groups;
+#endif
+} work_t;
+
+// So many bytes behind p: they need no shift.
+static inline local uint4 *bytes_from(local uint4 *p, uint bytes)
+{
+    return (local uint4 *)((local uchar *)p + bytes);
+}
+
+LINEAR_INLINE void load_x(work_t *s, local uint4 *memory, uint half_k, uint p)
+{
+    const uint4 v =
+        load_local(bytes_from(memory, s->x_at) + half_k * X_HALF + p * 8 * HALF_CHUNKS);
+    s->x[p][0] = v.x;
+    s->x[p][1] = v.y;
+    s->x[p][2] = v.z;
+    s->x[p][3] = v.w;
+}
+
+LINEAR_INLINE void load_codes_of(work_t *s, local uint4 *memory, uint n)
+{
+    const uint4 v = load_local(bytes_from(memory, s->codes_at) + n * W_CHUNKS);
+    s->codes[n][0] = v.x;
+    s->codes[n][1] = v.y;
+    s->codes[n][2] = v.z;
+    s->codes[n][3] = v.w;
+}
+
+// Registers 2i and 2i + 1 of operand j of block n.
+LINEAR_INLINE void make_half(work_t *s, uint n, uint half_k, uint j, uint i)
+{
+#if GROUPED
+    turned_operand(s->codes[n][half_k * 2 + j], s->zero[n], i, s->w[j] + 2 * i);
+#else
+    u4_half_operand(s->codes[n][half_k * 2 + j], s->zero[n], i, s->w[j] + 2 * i);
+#endif
+}
+
+// Where a group of weights begins: the quotients for block n's sums.
+LINEAR_INLINE float2 turn_of(fragment_unit unit, work_t *s, uint n)
+{
+#if GROUPED
+    const uint4 t = quad_get(unit, s->groups.turn, n);
+    s->zero[n] = turned_zeros(t.z);
+    return as_float2(t.xy);
+#else
+    return 1.0f;
+#endif
+}
+
+// A pair of block n's sums, of 2 PARTS.
+LINEAR_INLINE void turn_pair(work_t *s, uint n, uint pair, float2 turn)
+{
+    s->sum[n][pair / 2][pair % 2 * 2] *= pair % 2 ? turn.y : turn.x;
+    s->sum[n][pair / 2][pair % 2 * 2 + 1] *= pair % 2 ? turn.y : turn.x;
+}
+
+// What a block's products are given to do beside them: the block after it, its half of the step, and
+// where a group of weights begins the quotients of its scales, else NULL.
+typedef struct {
+    uint after, half_after;
+    const float2 *turn;
+} beside_t;
+
+// The products of block n and operand j; half_k is theirs.
+LINEAR_INLINE void multiply(fragment_unit unit, work_t *s, uint n, uint half_k, uint j,
+                            const beside_t b)
+{
+    FRAGMENT_UNROLL
+    for (uint p = 0; p < PARTS; p++) {
+        mma_instruction(unit, s->sum[n][p], s->w[j], s->x[p] + 2 * j);
+        if (b.turn)
+            turn_pair(s, b.after, j * PARTS + p, *b.turn);
+        if (p % (PARTS / 2) == 0 && j == 0)
+            make_half(s, n, half_k, 1, p / (PARTS / 2));
+        else if (p % (PARTS / 2) == 0)
+            make_half(s, b.after, b.half_after, 0, p / (PARTS / 2));
+    }
+}
+
+// Those of the last block and operand 1, after which x is that of `half_x` of the step.
+LINEAR_INLINE void multiply_last(fragment_unit unit, work_t *s, const beside_t b,
+                                 local uint4 *memory, uint half_x, const uint tiles)
+{
+    FRAGMENT_UNROLL
+    for (uint p = 0; p < PARTS; p++) {
+        mma_instruction(unit, s->sum[tiles - 1][p], s->w[1], s->x[p] + 2);
+        load_x(s, memory, half_x, p);
+        if (b.turn)
+            turn_pair(s, b.after, PARTS + p, *b.turn);
+        if (p % (PARTS / 2) == 0)
+            make_half(s, b.after, b.half_after, 0, p / (PARTS / 2));
+    }
+}
+
+// From the last block of the step before on. begins: whether a group of weights does; last: the step
+// past which there is nothing to copy but again the last one, which nobody reads. What comes next
+// takes the place of codes and x as soon as nobody needs them.
+LINEAR_INLINE void multiply_step(const linear_t a, fragment_unit unit, work_t *s, const own_t o,
+                                 const copies_t *copies, local uint4 *memory, uint step, uint last,
+                                 const bool begins, const uint tiles)
+{
+    float2 turn = begins ? turn_of(unit, s, 0) : (float2)(1.0f, 1.0f);
+    const beside_t first = {0, 0, begins ? &turn : 0};
+    multiply(unit, s, tiles - 1, 1, 0, first);
+    load_codes_of(s, memory, tiles - 1);
+    multiply_last(unit, s, first, memory, 0, tiles);
+    // All warps have the codes of this step: those of the next take their place.
+    group_barrier(o);
+    fetch_w(copies, min(step + 1, last), bytes_from(memory, s->w_to));
+    FRAGMENT_UNROLL
+    for (uint n = 0; n < tiles; n++) {
+        const bool turns = begins && n + 1 < tiles;
+        if (turns)
+            turn = turn_of(unit, s, n + 1);
+        const beside_t b = {(n + 1) % tiles, n + 1 < tiles ? 0 : 1, turns ? &turn : 0};
+        multiply(unit, s, n, 0, 0, b);
+        if (n + 1 < tiles)
+            multiply(unit, s, n, 0, 1, b);
+        else
+            multiply_last(unit, s, b, memory, 1, tiles);
+    }
+#if GROUPED
+    if (begins)
+        turn_to_next(a, &s->groups);
+#endif
+    async_wait(0);
+    group_barrier(o);
+    // All that the next step needs is there, and all warps have loaded x of this one.
+    fetch_x(copies, min(step + 2, last), bytes_from(memory, s->x_to));
+    s->x_at ^= X_SLOT;
+    s->x_to ^= X_SLOT;
+    FRAGMENT_UNROLL
+    for (uint n = 0; n + 1 < tiles; n++) {
+        const beside_t b = {n + 1, 1, 0};
+        multiply(unit, s, n, 1, 0, b);
+        load_codes_of(s, memory, n);
+        multiply(unit, s, n, 1, 1, b);
+    }
+}
+
+LINEAR_INLINE void begin(const linear_t a, fragment_unit unit, work_t *s, const own_t o, uint block,
+                         uint step, uint steps, const uint tiles)
+{
+#if GROUPED
+    const uint period = a.group_size / STEP_K, group = step / period;
+    const uint n = min(unit.lane % 4, min(tiles, BLOCKS - o.first) - 1);
+    s->groups.entry = ((block + n) * a.groups + group) * 8 + unit.lane / 4;
+    s->groups.more = (steps - 1) / period - group;
+    s->groups.scale = 0x3c003c00u; // of no products: any other than 0
+    ask_for_group(a, &s->groups);
+    turn_to_next(a, &s->groups);
+#endif
+    FRAGMENT_UNROLL
+    for (uint n = 0; n < MAX_TILES; n++) {
+#if GROUPED
+        s->zero[n] = (halves_zeros){0, 0};
+#else
+        const uint at = block + min(n, min(tiles, BLOCKS - o.first) - 1);
+        s->zero[n] = group_zeros(a, load_group(a, at, 0, unit.lane / 4));
+#endif
+        FRAGMENT_UNROLL
+        for (uint p = 0; p < PARTS; p++) {
+            FRAGMENT_UNROLL
+            for (uint e = 0; e < 4; e++)
+                s->sum[n][p][e] = 0.0f;
+        }
+    }
+    // The first step begins with a block of the one before it.
+    FRAGMENT_UNROLL
+    for (uint i = 0; i < 4; i++) {
+        s->w[0][i] = s->codes[tiles - 1][i] = 0;
+        FRAGMENT_UNROLL
+        for (uint p = 0; p < PARTS; p++)
+            s->x[p][i] = 0;
+    }
+}
+
+// Steps `step` to `steps` - 1.
+LINEAR_INLINE void multiply_steps(const linear_t a, fragment_unit unit, work_t *s, const own_t o,
+                                  local uint4 *memory, ulong row, uint block, uint step, uint steps,
+                                  const uint tiles)
+{
+    const copies_t copies = copies_of(a, row, block, o);
+    s->x_at = o.group * X_AT + unit.lane * 16;
+    s->x_to = o.group * X_AT + o.item * 16;
+    s->w_to = 2 * X_AT + o.group * W_AT + o.item * 16;
+    s->codes_at = 2 * X_AT + o.group * W_AT + (o.first * W_CHUNKS + unit.lane) * 16;
+    fetch_w(&copies, step, bytes_from(memory, s->w_to));
+    fetch_x(&copies, step, bytes_from(memory, s->x_to));
+    fetch_x(&copies, min(step + 1, steps - 1), bytes_from(memory, s->x_to ^ X_SLOT));
+    begin(a, unit, s, o, block + o.first, step, steps, tiles);
+    async_wait(1);
+    group_barrier(o);
+    FRAGMENT_UNROLL
+    for (uint n = 0; n + 1 < tiles; n++)
+        load_codes_of(s, memory, n);
+
+    const uint period = GROUPED ? a.group_size / STEP_K : 1;
+    uint left = 0; // steps of this group of weights
+    _Pragma("unroll 1") while (step < steps)
+    {
+        if (GROUPED && left == 0) {
+            left = period - step % period;
+            ask_ahead(&copies, min(step + AHEAD, max(steps, (uint)STAGE_STEPS) - STAGE_STEPS));
+            multiply_step(a, unit, s, o, &copies, memory, step, steps - 1, true, tiles);
+        } else {
+            multiply_step(a, unit, s, o, &copies, memory, step, steps - 1, false, tiles);
+        }
+        left--;
+        step++;
+    }
+    const beside_t none = {0, 0, 0};
+    multiply(unit, s, tiles - 1, 1, 0, none);
+    FRAGMENT_UNROLL
+    for (uint i = 0; i < PARTS; i++)
+        mma_instruction(unit, s->sum[tiles - 1][i], s->w[1], s->x[i] + 2);
+    async_wait(0);
+}
+
+LINEAR_INLINE void apply_scales(const linear_t a, fragment_unit unit, work_t *s, const own_t o,
+                                uint block)
+{
+    FRAGMENT_UNROLL
+    for (uint n = 0; n < MAX_TILES; n++) {
+#if GROUPED
+        const uint4 own = (uint4)(s->groups.scale, 0u, 0u, 0u);
+        const float2 scale = unit_scales(quad_get(unit, own, n).x) / CODE_UNIT;
+#else
+        const uint at = block + min(n, BLOCKS - o.first - 1);
+        const float2 scale = group_scales(a, load_group(a, at, 0, unit.lane / 4));
+#endif
+        FRAGMENT_UNROLL
+        for (uint p = 0; p < PARTS; p++) {
+            FRAGMENT_UNROLL
+            for (uint e = 0; e < 4; e++)
+                s->sum[n][p][e] *= e < 2 ? scale.x : scale.y;
+        }
+    }
+}
+
+// ---- Tiles, and parts of them
+
+// How many blocks this warp has.
+LINEAR_INLINE uint own_tiles(const own_t o)
+{
+    return (o.warp < 2) == (o.group == 0) ? MAX_TILES : MAX_TILES - 1;
+}
+
+// Whether block n is this warp's, and where groups halve K of those columns whose sums end here.
+LINEAR_INLINE bool has_block(const own_t o, uint n, uint tall)
+{
+    return n < own_tiles(o) && (tall || (o.first + n) / MEET_BLOCKS == o.group);
+}
+
+// Where the groups halve K each has half of the columns then: those of the other's sums it adds.
+LINEAR_INLINE void meet_groups(fragment_unit unit, work_t *s, const own_t o, local float *sums)
+{
+    _Pragma("unroll 1") for (uint turn = 0; turn < 4; turn++)
+    {
+        const uint to = turn / 2;
+        const bool gives = turn % 2 == 0 && o.group != to, takes = turn % 2 && o.group == to;
+        FRAGMENT_UNROLL
+        for (uint n = 0; n < MAX_TILES; n++) {
+            const uint block = o.first + n;
+            const bool here = n < own_tiles(o) && block / MEET_BLOCKS == to;
+            local float *at = sums + block % MEET_BLOCKS * 16;
+            FRAGMENT_UNROLL
+            for (uint p = 0; p < PARTS; p++) {
+                FRAGMENT_UNROLL
+                for (uint e = 0; e < 4; e++) {
+                    const uint i = (p * 8 + mma_column(unit, e)) * MEET_PITCH + mma_row(unit, e);
+                    const float own = s->sum[n][p][e], other = at[i];
+                    if (here && gives)
+                        at[i] = own;
+                    s->sum[n][p][e] = here && takes ? own + other : own;
+                }
+            }
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+}
+
+// A warp's sums, block after block.
+LINEAR_INLINE void store_tile(const linear_t a, fragment_unit unit, const work_t *s, const own_t o,
+                              local uint4 *memory, const place_t p, uint tall)
+{
+    local float *sums = (local float *)memory + unit.wave * (GROUP_M * SUM_PITCH);
+    const ulong row = p.row + (tall ? o.group * GROUP_M : 0);
+    _Pragma("unroll 1") for (uint n = 0; n < MAX_TILES; n++)
+    {
+        const uint this = forgotten(1u << n); // which must not become an index: sums are registers
+        warp_barrier();
+        FRAGMENT_UNROLL
+        for (uint i = 0; i < MAX_TILES; i++) {
+            if (!(this >> i & 1))
+                continue;
+            FRAGMENT_UNROLL
+            for (uint part = 0; part < PARTS; part++) {
+                FRAGMENT_UNROLL
+                for (uint e = 0; e < 4; e++)
+                    sums[(part * 8 + mma_column(unit, e)) * SUM_PITCH + mma_row(unit, e)] =
+                        s->sum[i][part][e];
+            }
+        }
+        warp_barrier();
+        if (!has_block(o, n, tall))
+            continue;
+        const uint first = (p.block + o.first + n) * 16;
+        const rows8_t to = rows8_of(a, row, first, 16);
+        if (to.plain && first >= p.column) {
+            FRAGMENT_UNROLL
+            for (uint i = 0; i < GROUP_M * 2 / FRAGMENT_WAVE; i++) {
+                const uint at = unit.lane + i * FRAGMENT_WAVE, r = at / 2, c = at % 2 * 8;
+                if (row + r < a.m)
+                    store_row8(to, r, c, sums + r * SUM_PITCH + c);
+            }
+            continue;
+        }
+        _Pragma("unroll 1") for (uint i = unit.lane; i < GROUP_M * 2; i += FRAGMENT_WAVE)
+        {
+            const uint r = i / 2, c = i % 2 * 8;
+            if (row + r < a.m && first + c >= p.column && first + c < a.n)
+                finish8(a, row + r, first + c, sums + r * SUM_PITCH + c);
+        }
+    }
+}
+
+// Steps of a stage of linear_pieces.clh: whole groups of weights, an even number.
+LINEAR_INLINE uint stage_steps(const linear_t a)
+{
+    const uint period = GROUPED ? a.group_size / STEP_K : STAGE_STEPS;
+    return period % 2 ? 2 * period : period;
+}
+LINEAR_INLINE share_t share_here(const linear_t a, uint whole, uint per, uint tall)
+{
+    const uint stage = stage_steps(a);
+    return share_of(a, whole, per, tall ? 2 * GROUP_M : GROUP_M, BLOCKS,
+                    (forgotten(a.k) / STEP_K + stage - 1) / stage);
+}
+
+LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *memory,
+                          const meet_t meet, uint tall, uint whole, uint per)
+{
+    const uint rows = tall ? 2 * GROUP_M : GROUP_M;
+    work_t s;
+    _Pragma("unroll 1") for (uint n = 0;; n++)
+    {
+        const share_t share = share_here(a, whole, per, tall);
+        const place_t p = place_of(a, share, n, rows, BLOCKS);
+        if (!piece_is_there(share, p.piece))
+            break;
+        const own_t o = own_place(unit);
+        uint step = p.piece.begin * stage_steps(a),
+             steps = min(p.piece.end * stage_steps(a), a.k / STEP_K);
+        const uint half_way = step + (steps - step) / 2;
+        if (!tall && o.group)
+            step = half_way;
+        else if (!tall)
+            steps = half_way;
+        const ulong row = p.row + (tall ? o.group * GROUP_M : 0);
+#ifdef FRAGMENT_EMULATED // whose items go the same way
+        multiply_steps(a, unit, &s, o, memory, row, p.block, step, steps, MAX_TILES);
+#else
+        if (own_tiles(o) == MAX_TILES) {
+            multiply_steps(a, unit, &s, o, memory, row, p.block, step, steps, MAX_TILES);
+            __asm__ volatile("// four"); // or else ends alike are made one, with sums in memory
+        } else {
+            multiply_steps(a, unit, &s, o, memory, row, p.block, step, steps, MAX_TILES - 1);
+            __asm__ volatile("// three");
+        }
+#endif
+        barrier(CLK_LOCAL_MEM_FENCE); // all have loaded the last step
+        // Worked out again, all this needs no registers while there are products.
+        n = forgotten(n);
+        unit.lane = forgotten((uint)get_local_id(0)) % FRAGMENT_WAVE;
+        unit.wave = of_warp(forgotten((uint)get_local_id(0)) / FRAGMENT_WAVE);
+        const own_t own = own_place(unit);
+        const share_t again = share_here(a, whole, per, tall);
+        const place_t q = place_of(a, again, n, rows, BLOCKS);
+        apply_scales(a, unit, &s, own, q.block + own.first);
+        if (!tall)
+            meet_groups(unit, &s, own, (local float *)memory);
+        bool stores = true;
+        if (!piece_is_whole(again, q.piece))
+            stores = packed_meet(again, q.piece, meet, &s.sum[0][0][0], MAX_TILES * PARTS * 4,
+                                 memory, unit.wave, 2 * WARPS);
+        if (stores)
+            store_tile(a, unit, &s, own, memory, q, tall);
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+}
+
+kernel __attribute__((reqd_work_group_size(2 * GROUP_ITEMS, 1, 1)))
+RESIDENT(1) void linear_packed_pair(LINEAR_PARAMETERS, const uint tall, SPLIT_PARAMETERS)
+{
+    local uint4 memory[LOCAL];
+    FRAGMENT_UNIT(unit, 2 * WARPS);
+    const linear_t a = LINEAR_ARGUMENTS;
+    const meet_t meet = {split_sums, split_counts};
+    packed(a, unit, memory, meet, tall, split_whole, split_per);
+}
