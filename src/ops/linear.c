@@ -534,9 +534,11 @@ static const llmk_config configs[] = {
     {"nv-packed", "32", {32}, 0, 0},
     {"nv-packed", "64", {64}, 0, 0},
     {"nv-packed", "32x128", {128, 32}, 0, 0},
-    {"nv-packed", "64x256", {256, 64}, 0, 0},
+    {"nv-packed", "64x224", {224, 64}, 0, 0},
+    {"nv-packed", "128x224", {224, 128}, 0, 0},
     {"nv-packed", "128x128", {128, 128}, 0, 0},
-    {"emulated-nv-packed", "64x256", {256, 64}, 0, 0},
+    {"emulated-nv-packed", "64x224", {224, 64}, 0, 0},
+    {"emulated-nv-packed", "128x224", {224, 128}, 0, 0},
     {"emulated-nv-packed", "128x128", {128, 128}, 0, 0},
     TEAM_CONFIG("subgroup", 32),
     TEAM_CONFIG("subgroup", 64),
@@ -564,10 +566,10 @@ static bool config_fits(const llmk_context *ctx, const void *problem, const llmk
         return llmk_no(why, "for calls with a workspace, and tiles that fill at most half a round");
     if (packed && c->value[0] == 64 && llmk_linear_packed_is_short(w))
         return llmk_no(why, "short groups take tiles of 32 rows");
-    if (packed && c->value[1] && !llmk_linear_packed_takes_rows(problem, c->value[1]))
-        return llmk_no(why, "wide tiles are for plain rows of x, 128 rows for weights of 8 bits in "
-                            "one group or of 4 bits in groups of 128, fewer for those of 4 bits "
-                            "in groups of whole steps");
+    if (packed && c->value[1] &&
+        !llmk_linear_packed_takes_tile(problem, c->value[1], c->value[0]))
+        return llmk_no(why, "wide tiles are for plain rows of x: 128x128 for weights of 8 bits in "
+                            "one group, the others for those of 4 bits in groups of whole steps");
     if (strcmp(c->variant, "nv-stream") == 0 && strcmp(c->name, "fine") == 0 && !u4)
         return llmk_no(why, "for weights of 4 bits");
     if (strcmp(c->variant, "nv-stream") == 0 && strcmp(c->name, "large") != 0 &&

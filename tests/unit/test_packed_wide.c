@@ -119,10 +119,10 @@ static void test_scales(void **state)
 int main(void)
 {
     static variant emulated = {"linear:emulated-nv-packed", 64},
-                   emulated_64 = {"linear:emulated-nv-packed@64x256", 128},
-                   emulated_128 = {"linear:emulated-nv-packed@128x128", 128},
-                   nv = {"linear:nv-packed", 64}, nv_64 = {"linear:nv-packed@64x256", 128},
-                   nv_128 = {"linear:nv-packed@128x128", 128};
+                   emulated_64 = {"linear:emulated-nv-packed@64x224", 128},
+                   emulated_128 = {"linear:emulated-nv-packed@128x224", 128},
+                   nv = {"linear:nv-packed", 64}, nv_64 = {"linear:nv-packed@64x224", 128},
+                   nv_128 = {"linear:nv-packed@128x224", 128};
     const struct CMUnitTest tests[] = {
         {"emulated", test_scales, NULL, NULL, &emulated},
         {"emulated, 64 rows", test_scales, NULL, NULL, &emulated_64},
