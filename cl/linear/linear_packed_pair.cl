@@ -40,16 +40,17 @@
 #define W_CHUNKS    32           // of a block
 #define X_HALF      (GROUP_M * HALF_CHUNKS)
 #define X_STEP      (GROUP_M * X_CHUNKS)
-#define W_STEP      (BLOCKS * W_CHUNKS)
+#define W_STEP      (WARPS * MAX_TILES * W_CHUNKS)
 #define X_ROWS      (X_HALF / GROUP_ITEMS) // of an item's copies
-#define W_COPIES    ((W_STEP + GROUP_ITEMS - 1) / GROUP_ITEMS)
+#define X_COPIES    (X_STEP / GROUP_ITEMS)
 
 // Local memory, in bytes: for each group two steps of x, each 32 along K after 32 along K, then for each
-// a step of W. All of it lies in the order in which items copy it, and lanes load it.
+// a step of W. All of it lies in the order in which items copy it, and lanes load it. Codes are loaded
+// by the lane that copied them, so that the next ones may come as soon as they are in registers.
 #define X_SLOT (X_STEP * 16)
 #define X_AT   (2 * X_SLOT)
 #define W_AT   (W_STEP * 16)
-#define LOCAL  (2 * (2 * X_STEP + W_STEP) + W_CHUNKS) // chunks
+#define LOCAL  (2 * (2 * X_STEP + W_STEP)) // chunks: 48 KiB
 
 // At the end sums lie in local memory as rows of y, of a block, or of half of the columns, where the
 // groups meet.
@@ -99,16 +100,16 @@ LINEAR_INLINE void group_barrier(const own_t o)
 // ---- Copies
 
 typedef struct {
-    global const uint4 *x, *w; // this item's first chunks
+    global const uint4 *x, *w; // this item's first chunks, of x and of the warp's first block
     uint x_at[X_ROWS];         // chunks from there, of rows that exist
     uint w_step, ahead;        // chunks; what this item asks into the L2, modulo 2^32
-    bool last;                 // whether the last copy of W is there
+    uint blocks;               // that there are from the warp's first on
 } copies_t;
 
-LINEAR_INLINE copies_t copies_of(const linear_t a, ulong row, uint block, const own_t o)
+LINEAR_INLINE copies_t copies_of(const linear_t a, ulong row, uint block, const own_t o, uint lane)
 {
     copies_t c;
-    const uint item = forgotten(o.item), pitch = (uint)(a.pitch / 16);
+    const uint item = forgotten(o.item);
     // A group may have no rows at all, and multiplies the last one.
     const ulong from = min(row, a.m - 1);
     const uint last = (uint)min(a.m - 1 - from, (ulong)GROUP_M);
@@ -118,32 +119,30 @@ LINEAR_INLINE copies_t copies_of(const linear_t a, ulong row, uint block, const 
     FRAGMENT_UNROLL
     for (uint i = 0; i < X_ROWS; i++)
         c.x_at[i] = min((item + i * GROUP_ITEMS) / HALF_CHUNKS, last) * (uint)(a.x_rows.s0 / 8);
-    c.w = (global const uint4 *)(a.data + (block + item / W_CHUNKS) * a.pitch) + item % W_CHUNKS;
-    c.w_step = GROUP_ITEMS / W_CHUNKS * pitch;
-    c.last = item < W_STEP % GROUP_ITEMS;
-    c.ahead = min(item / 8, BLOCKS - 1u) * pitch + item % 8 * 8 -
-              (item / W_CHUNKS * pitch + item % W_CHUNKS);
+    c.w = (global const uint4 *)(a.data + (block + o.first) * a.pitch) + lane;
+    c.w_step = (uint)(a.pitch / 16);
+    c.blocks = BLOCKS - o.first;
+    c.ahead = (min(item / 8, BLOCKS - 1u) - o.first) * c.w_step + item % 8 * 8 - lane;
     return c;
 }
 
-LINEAR_INLINE void fetch_x(const copies_t *c, uint step, local uint4 *to)
+LINEAR_INLINE void copy_x(const copies_t *c, uint step, local uint4 *to, uint i)
 {
     uint4 held;
-    FRAGMENT_UNROLL
-    for (uint i = 0; i < X_STEP / GROUP_ITEMS; i++)
-        async_copy(to + i * GROUP_ITEMS,
-                   c->x + (c->x_at[i % X_ROWS] + step * X_CHUNKS) + i / X_ROWS * HALF_CHUNKS, &held);
-    async_commit();
+    async_copy(to + i * GROUP_ITEMS,
+               c->x + (c->x_at[i % X_ROWS] + step * X_CHUNKS) + i / X_ROWS * HALF_CHUNKS, &held);
 }
 
-LINEAR_INLINE void fetch_w(const copies_t *c, uint step, local uint4 *to)
+// A warp's block n; to: where its lanes load it from.
+LINEAR_INLINE void copy_w(const copies_t *c, uint step, local uint4 *to, uint n)
 {
     uint4 held;
-    FRAGMENT_UNROLL
-    for (uint i = 0; i < W_COPIES; i++)
-        if (i + 1 < W_COPIES || c->last)
-            async_copy(to + i * GROUP_ITEMS, c->w + (i * c->w_step + step * W_CHUNKS), &held);
-    async_commit();
+#ifdef FRAGMENT_EMULATED // warps of three blocks take the last one again, and do not store it
+    const uint block = min(n, c->blocks - 1);
+#else
+    const uint block = n;
+#endif
+    async_copy(to + n * W_CHUNKS, c->w + (block * c->w_step + step * W_CHUNKS), &held);
 }
 
 // W of two steps, into the L2: 1 KiB of each block.
@@ -163,7 +162,7 @@ typedef struct {
     uint codes[MAX_TILES][4]; // of a step
     uint w[2][4];             // an operand of a block, and the next one
     uint x_at, codes_at;      // of the present step: this lane's first bytes
-    uint x_to, w_to;          // and this item's
+    uint x_to;                // and this item's
     halves_zeros zero[MAX_TILES];
 #if GROUPED
     groups_t groups;
@@ -264,19 +263,20 @@ LINEAR_INLINE void multiply_last(fragment_unit unit, work_t *s, const beside_t b
 
 // From the last block of the step before on. begins: whether a group of weights does; last: the step
 // past which there is nothing to copy but again the last one, which nobody reads. What comes next
-// takes the place of codes and x as soon as nobody needs them.
+// takes the place of codes and x as soon as nobody needs them. A round of copies has the last block's
+// codes of a step, the next one all else of the step after it.
 LINEAR_INLINE void multiply_step(const linear_t a, fragment_unit unit, work_t *s, const own_t o,
                                  const copies_t *copies, local uint4 *memory, uint step, uint last,
                                  const bool begins, const uint tiles)
 {
     float2 turn = begins ? turn_of(unit, s, 0) : (float2)(1.0f, 1.0f);
     const beside_t first = {0, 0, begins ? &turn : 0};
+    async_wait(1);
     multiply(unit, s, tiles - 1, 1, 0, first);
     load_codes_of(s, memory, tiles - 1);
+    copy_w(copies, min(step + 1, last), bytes_from(memory, s->codes_at), tiles - 1);
+    async_commit();
     multiply_last(unit, s, first, memory, 0, tiles);
-    // All warps have the codes of this step: those of the next take their place.
-    group_barrier(o);
-    fetch_w(copies, min(step + 1, last), bytes_from(memory, s->w_to));
     FRAGMENT_UNROLL
     for (uint n = 0; n < tiles; n++) {
         const bool turns = begins && n + 1 < tiles;
@@ -293,19 +293,24 @@ LINEAR_INLINE void multiply_step(const linear_t a, fragment_unit unit, work_t *s
     if (begins)
         turn_to_next(a, &s->groups);
 #endif
-    async_wait(0);
+    async_wait(1);
     group_barrier(o);
-    // All that the next step needs is there, and all warps have loaded x of this one.
-    fetch_x(copies, min(step + 2, last), bytes_from(memory, s->x_to));
-    s->x_at ^= X_SLOT;
-    s->x_to ^= X_SLOT;
+    // x of the next step is there, and all warps have loaded that of this one.
+    const uint next = min(step + 2, last);
     FRAGMENT_UNROLL
     for (uint n = 0; n + 1 < tiles; n++) {
         const beside_t b = {n + 1, 1, 0};
         multiply(unit, s, n, 1, 0, b);
         load_codes_of(s, memory, n);
+        copy_w(copies, next, bytes_from(memory, s->codes_at), n);
+        FRAGMENT_UNROLL
+        for (uint i = n * X_COPIES / (tiles - 1); i < (n + 1) * X_COPIES / (tiles - 1); i++)
+            copy_x(copies, next, bytes_from(memory, s->x_to), i);
         multiply(unit, s, n, 1, 1, b);
     }
+    async_commit();
+    s->x_at ^= X_SLOT;
+    s->x_to ^= X_SLOT;
 }
 
 LINEAR_INLINE void begin(const linear_t a, fragment_unit unit, work_t *s, const own_t o, uint block,
@@ -350,20 +355,32 @@ LINEAR_INLINE void multiply_steps(const linear_t a, fragment_unit unit, work_t *
                                   local uint4 *memory, ulong row, uint block, uint step, uint steps,
                                   const uint tiles)
 {
-    const copies_t copies = copies_of(a, row, block, o);
+    const copies_t copies = copies_of(a, row, block, o, unit.lane);
     s->x_at = o.group * X_AT + unit.lane * 16;
     s->x_to = o.group * X_AT + o.item * 16;
-    s->w_to = 2 * X_AT + o.group * W_AT + o.item * 16;
-    s->codes_at = 2 * X_AT + o.group * W_AT + (o.first * W_CHUNKS + unit.lane) * 16;
-    fetch_w(&copies, step, bytes_from(memory, s->w_to));
-    fetch_x(&copies, step, bytes_from(memory, s->x_to));
-    fetch_x(&copies, min(step + 1, steps - 1), bytes_from(memory, s->x_to ^ X_SLOT));
+    s->codes_at =
+        2 * X_AT + o.group * W_AT + (o.warp * MAX_TILES * W_CHUNKS + unit.lane) * 16;
+    const uint next = min(step + 1, steps - 1);
+    FRAGMENT_UNROLL
+    for (uint n = 0; n < tiles; n++)
+        copy_w(&copies, step, bytes_from(memory, s->codes_at), n);
+    FRAGMENT_UNROLL
+    for (uint i = 0; i < X_COPIES; i++)
+        copy_x(&copies, step, bytes_from(memory, s->x_to), i);
+    async_commit();
+    FRAGMENT_UNROLL
+    for (uint i = 0; i < X_COPIES; i++)
+        copy_x(&copies, next, bytes_from(memory, s->x_to ^ X_SLOT), i);
+    async_commit();
     begin(a, unit, s, o, block + o.first, step, steps, tiles);
     async_wait(1);
     group_barrier(o);
     FRAGMENT_UNROLL
-    for (uint n = 0; n + 1 < tiles; n++)
+    for (uint n = 0; n + 1 < tiles; n++) {
         load_codes_of(s, memory, n);
+        copy_w(&copies, next, bytes_from(memory, s->codes_at), n);
+    }
+    async_commit();
 
     const uint period = GROUPED ? a.group_size / STEP_K : 1;
     uint left = 0; // steps of this group of weights
