@@ -74,11 +74,25 @@ static bool is_pair(const wide_tile *t)
 
 #define GROUP_STEP 64u /* groups are whole ones */
 
+/* K of a stage of linear_pieces.clh: whole groups, and of pairs an even number of GROUP_STEP. */
+static uint32_t stage_of(const llmk_weights *w, const wide_tile *tile)
+{
+    const uint32_t stage = w->groups > 1 ? w->group_size : tile->step;
+    return is_pair(tile) && stage % (2 * GROUP_STEP) != 0 ? 2 * stage : stage;
+}
+
+/* Emulated, all items go the same way: halves of K must begin groups at the same time. */
+static bool goes_one_way(const llmk_weights *w, const wide_tile *tile)
+{
+    return !is_pair(tile) || w->ctx->caps.vendor == LLMK_VENDOR_NVIDIA || w->groups == 1 ||
+           w->k % (2 * stage_of(w, tile)) == 0;
+}
+
 static bool takes(const linear_problem *p, const wide_tile *t)
 {
     const llmk_weights *w = p->weights;
     if (w->layout != t->layout || w->order || !p->x.unit || !p->x.simple || p->x.align < 16 ||
-        w->k % t->step != 0 || p->x.rows.s0 > UINT32_MAX / t->rows ||
+        w->k % t->step != 0 || !goes_one_way(w, t) || p->x.rows.s0 > UINT32_MAX / t->rows ||
         (p->x.nrows / t->rows + 1) * (w->n / t->columns + 1) > INT32_MAX ||
         w->n / 2 + 16 > UINT32_MAX / w->groups || w->scale_kind == LLMK_SCALE_F16_MIN)
         return false;
@@ -133,13 +147,6 @@ static const wide_tile *wide_tile_of(const llmk_launch *launch, const linear_pro
 /* Eighths of a tile, from which on parts of tiles gain less than it takes them to meet. */
 #define MOST_EIGHTHS 7u
 
-/* K of a stage of linear_pieces.clh: whole groups, and of pairs an even number of GROUP_STEP. */
-static uint32_t stage_of(const llmk_weights *w, const wide_tile *tile)
-{
-    const uint32_t stage = w->groups > 1 ? w->group_size : tile->step;
-    return is_pair(tile) && stage % (2 * GROUP_STEP) != 0 ? 2 * stage : stage;
-}
-
 /* How tiles of a segment are shared out (linear_split.h): the work-groups, and what each has. */
 static void share_out(const llmk_launch *launch, const linear_problem *p, const wide_tile *tile,
                       const llmk_segment *segment, linear_recipe *r)
@@ -158,7 +165,9 @@ static void share_out(const llmk_launch *launch, const linear_problem *p, const 
         return;
     const uint64_t least = (LEAST_K + stage - 1) / stage;
     const uint64_t even = llmk_linear_split_per(tiles - whole, stages, places);
-    const uint64_t per = even > least ? even : least;
+    uint64_t per = even > least ? even : least;
+    if (is_pair(tile))
+        per += per % 2; /* halves of a part are whole stages */
     if (per * 8 > stages * MOST_EIGHTHS)
         return;
     const uint64_t sharers = ((tiles - whole) * stages + per - 1) / per;
