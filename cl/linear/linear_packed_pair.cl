@@ -1,18 +1,13 @@
 // The linear layer on mma.sync for codes of 4 bits and more rows of x than linear_packed_wide_32 takes,
-// which are plain as linear_packed_wide.cl wants them; K is whole steps of 128, N a tile's columns or
-// more. Two groups of four warps share a compute unit, and 224 columns of y: each has its own x and
-// codes in local memory and waits for nobody else, so that one has products while the other has not.
-// The build chooses
+// which are plain as linear_packed_wide.cl wants them; K is whole steps of 64, N a tile's columns or
+// more. A tile is 64 x 448. Two groups of four warps have its columns: the first 256, four blocks of
+// 16 rows of W a warp, and the other 192, three, so that every quarter of a compute unit has seven, and
+// somebody has products while the other warp has not. The build chooses
 //
 //     -DX=f16 | bf16   -DFRAGMENT_MMA, and perhaps -DFRAGMENT_EMULATED
-//     -DGROUPED=0 | 1   one scale a row of W, or f16 scales of groups of whole steps of 64
+//     -DGROUPED=0 | 1   one scale a row of W, or f16 scales of groups of whole steps
 //
-// Where `tall` is 0 a tile has 64 rows, and the groups halve what is to be multiplied of K; else 128,
-// and they halve those.
-//
-// 224 columns are 14 blocks of W. Four of a group's warps have 4, 4, 3 and 3 of them, of the other's
-// 3, 3, 4 and 4, so that every quarter of a unit has seven. Sums count in units of the scale of their
-// group, as in linear_packed_wide.cl.
+// Sums count in units of the scale of their group, as in linear_packed_wide.cl.
 #define FRAGMENT_TYPE X
 #define W             u4_nv
 #ifndef FRAGMENT_EMULATED
@@ -25,46 +20,32 @@
 #include "linear/linear_packed_place.clh"
 #include "linear/linear_plain_rows.clh"
 
-#define WARPS       4 // of a group
-#define GROUP_ITEMS (WARPS * FRAGMENT_WAVE)
-#define BLOCKS      14 // of 16 rows of W
-#define MAX_TILES   4  // of a warp
-#define PARTS       8  // of eight rows of x
-#define GROUP_M     (PARTS * 8)
-#define STEP_K      64
-#define STAGE_STEPS 2 // the groups have halves of whole ones
-#define AHEAD       6 // steps
+#define WARPS     4 // of a group
+#define ITEMS     (2 * WARPS * FRAGMENT_WAVE)
+#define MAX_TILES 4                                    // blocks of 16 rows of W, of a warp
+#define BLOCKS    (WARPS * (MAX_TILES + MAX_TILES - 1)) // of a tile
+#define PARTS     8                                    // of eight rows of x
+#define TILE_M    (PARTS * 8)
+#define STEP_K    64
 
 #define X_CHUNKS    (STEP_K / 8) // of 16 bytes, of a row
 #define HALF_CHUNKS 4            // of 32 along K
 #define W_CHUNKS    32           // of a block
-#define X_HALF      (GROUP_M * HALF_CHUNKS)
-#define X_STEP      (GROUP_M * X_CHUNKS)
-#define W_STEP      (WARPS * MAX_TILES * W_CHUNKS)
-#define X_ROWS      (X_HALF / GROUP_ITEMS) // of an item's copies
-#define X_COPIES    (X_STEP / GROUP_ITEMS)
+#define X_HALF      (TILE_M * HALF_CHUNKS)
+#define X_COPIES    (TILE_M * X_CHUNKS / ITEMS)
 
-// Local memory, in bytes: for each group two steps of x, each 32 along K after 32 along K, then for each
-// a step of W. All of it lies in the order in which items copy it, and lanes load it. Codes are loaded
-// by the lane that copied them, so that the next ones may come as soon as they are in registers.
-#define X_SLOT (X_STEP * 16)
-#define X_AT   (2 * X_SLOT)
-#define W_AT   (W_STEP * 16)
-#define LOCAL  (2 * (2 * X_STEP + W_STEP)) // chunks: 48 KiB
+// Local memory, in bytes: two steps of W, then two of x, each 32 along K after 32 along K. All of it lies
+// in the order in which items copy it, and lanes load it. Codes are loaded by the lane that copied
+// them, so that the next ones may come as soon as they are in registers.
+#define W_SLOT (2 * WARPS * MAX_TILES * W_CHUNKS * 16)
+#define X_SLOT (TILE_M * X_CHUNKS * 16)
+#define X_AT   (2 * W_SLOT)
+#define LOCAL  ((2 * W_SLOT + 2 * X_SLOT) / 16) // chunks: 48 KiB
 
-// At the end sums lie in local memory as rows of y, of a block, or of half of the columns, where the
-// groups meet.
-#define SUM_PITCH   (16 + 4)
-#define MEET_BLOCKS (BLOCKS / 2)
-#define MEET_PITCH  (MEET_BLOCKS * 16 + 4)
+// At the end a block's sums lie in local memory as rows of y.
+#define SUM_PITCH (16 + 4)
 
-// ---- A group's place
-
-typedef struct {
-    uint group, warp;   // of the work-group, of the group
-    uint first;         // block
-    uint item, barrier; // of the group
-} own_t;
+// ---- A warp's place
 
 // The same for all lanes of a warp, and compilers know it.
 static inline uint of_warp(uint v)
@@ -75,62 +56,44 @@ static inline uint of_warp(uint v)
     return v;
 }
 
-// So many blocks a warp: four, or three.
-LINEAR_INLINE own_t own_place(fragment_unit unit)
+// The blocks of a warp, and the first of them.
+static inline uint own_tiles(uint warp)
 {
-    own_t o;
-    o.group = unit.wave / WARPS;
-    o.warp = unit.wave % WARPS;
-    o.first = o.group ? o.warp * 3 + (o.warp == 3) : o.warp * 4 - (o.warp == 3);
-    o.item = o.warp * FRAGMENT_WAVE + unit.lane;
-    o.barrier = 1 + o.group;
-    return o;
+    return warp < WARPS ? MAX_TILES : MAX_TILES - 1;
 }
-
-// All items of a group.
-LINEAR_INLINE void group_barrier(const own_t o)
+static inline uint own_block(uint warp)
 {
-#ifdef FRAGMENT_EMULATED
-    barrier(CLK_LOCAL_MEM_FENCE);
-#else
-    __asm__ volatile("bar.sync %0, 128;" ::"r"(o.barrier) : "memory");
-#endif
+    return warp * own_tiles(warp) + (warp < WARPS ? 0 : WARPS);
 }
 
 // ---- Copies
 
 typedef struct {
     global const uint4 *x, *w; // this item's first chunks, of x and of the warp's first block
-    uint x_at[X_ROWS];         // chunks from there, of rows that exist
-    uint w_step, ahead;        // chunks; what this item asks into the L2, modulo 2^32
+    uint x_at, w_step;         // chunks: from x, of a row that exists; from block to block
     uint blocks;               // that there are from the warp's first on
 } copies_t;
 
-LINEAR_INLINE copies_t copies_of(const linear_t a, ulong row, uint block, const own_t o, uint lane)
+LINEAR_INLINE copies_t copies_of(const linear_t a, fragment_unit unit, ulong row, uint block)
 {
     copies_t c;
-    const uint item = forgotten(o.item);
-    // A group may have no rows at all, and multiplies the last one.
-    const ulong from = min(row, a.m - 1);
-    const uint last = (uint)min(a.m - 1 - from, (ulong)GROUP_M);
-    c.x = (global const uint4 *)((global const ushort *)a.x + a.x_rows.offset +
-                                 from * a.x_rows.s0) +
+    const uint item = unit.wave * FRAGMENT_WAVE + unit.lane, own = own_block(unit.wave);
+    const uint last = (uint)min(a.m - 1 - row, (ulong)TILE_M);
+    c.x = (global const uint4 *)((global const ushort *)a.x + a.x_rows.offset + row * a.x_rows.s0) +
           item % HALF_CHUNKS;
-    FRAGMENT_UNROLL
-    for (uint i = 0; i < X_ROWS; i++)
-        c.x_at[i] = min((item + i * GROUP_ITEMS) / HALF_CHUNKS, last) * (uint)(a.x_rows.s0 / 8);
-    c.w = (global const uint4 *)(a.data + (block + o.first) * a.pitch) + lane;
+    c.x_at = min(item / HALF_CHUNKS, last) * (uint)(a.x_rows.s0 / 8);
+    c.w = (global const uint4 *)(a.data + (block + own) * a.pitch) + unit.lane;
     c.w_step = (uint)(a.pitch / 16);
-    c.blocks = BLOCKS - o.first;
-    c.ahead = (min(item / 8, BLOCKS - 1u) - o.first) * c.w_step + item % 8 * 8 - lane;
+    c.blocks = BLOCKS - own;
     return c;
 }
 
-LINEAR_INLINE void copy_x(const copies_t *c, uint step, local uint4 *to, uint i)
+LINEAR_INLINE void copy_x(const copies_t *c, uint step, local uint4 *to)
 {
     uint4 held;
-    async_copy(to + i * GROUP_ITEMS,
-               c->x + (c->x_at[i % X_ROWS] + step * X_CHUNKS) + i / X_ROWS * HALF_CHUNKS, &held);
+    FRAGMENT_UNROLL
+    for (uint i = 0; i < X_COPIES; i++)
+        async_copy(to + i * X_HALF, c->x + (c->x_at + step * X_CHUNKS) + i * HALF_CHUNKS, &held);
 }
 
 // A warp's block n; to: where its lanes load it from.
@@ -143,15 +106,6 @@ LINEAR_INLINE void copy_w(const copies_t *c, uint step, local uint4 *to, uint n)
     const uint block = n;
 #endif
     async_copy(to + n * W_CHUNKS, c->w + (block * c->w_step + step * W_CHUNKS), &held);
-}
-
-// W of two steps, into the L2: 1 KiB of each block.
-LINEAR_INLINE void ask_ahead(const copies_t *c, uint step)
-{
-#ifndef FRAGMENT_EMULATED
-    __asm__ volatile(
-        "prefetch.global.L2 [%0];" ::"l"(c->w + (int)(c->ahead + step * W_CHUNKS)));
-#endif
 }
 
 // ---- A warp's products
@@ -263,19 +217,19 @@ LINEAR_INLINE void multiply_last(fragment_unit unit, work_t *s, const beside_t b
 
 // From the last block of the step before on. begins: whether a group of weights does; last: the step
 // past which there is nothing to copy but again the last one, which nobody reads. What comes next
-// takes the place of codes and x as soon as nobody needs them. A round of copies has the last block's
-// codes of a step, the next one all else of the step after it.
-LINEAR_INLINE void multiply_step(const linear_t a, fragment_unit unit, work_t *s, const own_t o,
+// takes the place of codes and x as soon as nobody needs them. A round of copies has x, the next one
+// codes: those for a step are waited for with x of the step after it.
+LINEAR_INLINE void multiply_step(const linear_t a, fragment_unit unit, work_t *s,
                                  const copies_t *copies, local uint4 *memory, uint step, uint last,
                                  const bool begins, const uint tiles)
 {
     float2 turn = begins ? turn_of(unit, s, 0) : (float2)(1.0f, 1.0f);
     const beside_t first = {0, 0, begins ? &turn : 0};
-    async_wait(1);
     multiply(unit, s, tiles - 1, 1, 0, first);
     load_codes_of(s, memory, tiles - 1);
-    copy_w(copies, min(step + 1, last), bytes_from(memory, s->codes_at), tiles - 1);
+    copy_w(copies, min(step + 2, last), bytes_from(memory, s->codes_at), tiles - 1);
     async_commit();
+    s->codes_at ^= W_SLOT;
     multiply_last(unit, s, first, memory, 0, tiles);
     FRAGMENT_UNROLL
     for (uint n = 0; n < tiles; n++) {
@@ -294,31 +248,28 @@ LINEAR_INLINE void multiply_step(const linear_t a, fragment_unit unit, work_t *s
         turn_to_next(a, &s->groups);
 #endif
     async_wait(1);
-    group_barrier(o);
+    barrier(CLK_LOCAL_MEM_FENCE);
     // x of the next step is there, and all warps have loaded that of this one.
-    const uint next = min(step + 2, last);
+    copy_x(copies, min(step + 2, last), bytes_from(memory, s->x_to));
+    async_commit();
+    s->x_at ^= X_SLOT;
+    s->x_to ^= X_SLOT;
     FRAGMENT_UNROLL
     for (uint n = 0; n + 1 < tiles; n++) {
         const beside_t b = {n + 1, 1, 0};
         multiply(unit, s, n, 1, 0, b);
         load_codes_of(s, memory, n);
-        copy_w(copies, next, bytes_from(memory, s->codes_at), n);
-        FRAGMENT_UNROLL
-        for (uint i = n * X_COPIES / (tiles - 1); i < (n + 1) * X_COPIES / (tiles - 1); i++)
-            copy_x(copies, next, bytes_from(memory, s->x_to), i);
+        copy_w(copies, min(step + 3, last), bytes_from(memory, s->codes_at), n);
         multiply(unit, s, n, 1, 1, b);
     }
-    async_commit();
-    s->x_at ^= X_SLOT;
-    s->x_to ^= X_SLOT;
 }
 
-LINEAR_INLINE void begin(const linear_t a, fragment_unit unit, work_t *s, const own_t o, uint block,
+LINEAR_INLINE void begin(const linear_t a, fragment_unit unit, work_t *s, uint block, uint blocks,
                          uint step, uint steps, const uint tiles)
 {
 #if GROUPED
     const uint period = a.group_size / STEP_K, group = step / period;
-    const uint n = min(unit.lane % 4, min(tiles, BLOCKS - o.first) - 1);
+    const uint n = min(unit.lane % 4, min(tiles, blocks) - 1);
     s->groups.entry = ((block + n) * a.groups + group) * 8 + unit.lane / 4;
     s->groups.more = (steps - 1) / period - group;
     s->groups.scale = 0x3c003c00u; // of no products: any other than 0
@@ -330,7 +281,7 @@ LINEAR_INLINE void begin(const linear_t a, fragment_unit unit, work_t *s, const 
 #if GROUPED
         s->zero[n] = (halves_zeros){0, 0};
 #else
-        const uint at = block + min(n, min(tiles, BLOCKS - o.first) - 1);
+        const uint at = block + min(n, min(tiles, blocks) - 1);
         s->zero[n] = group_zeros(a, load_group(a, at, 0, unit.lane / 4));
 #endif
         FRAGMENT_UNROLL
@@ -350,51 +301,42 @@ LINEAR_INLINE void begin(const linear_t a, fragment_unit unit, work_t *s, const 
     }
 }
 
-// Steps `step` to `steps` - 1.
-LINEAR_INLINE void multiply_steps(const linear_t a, fragment_unit unit, work_t *s, const own_t o,
+// Steps `step` to `steps` - 1, from block `block` of W on.
+LINEAR_INLINE void multiply_steps(const linear_t a, fragment_unit unit, work_t *s,
                                   local uint4 *memory, ulong row, uint block, uint step, uint steps,
                                   const uint tiles)
 {
-    const copies_t copies = copies_of(a, row, block, o, unit.lane);
-    s->x_at = o.group * X_AT + unit.lane * 16;
-    s->x_to = o.group * X_AT + o.item * 16;
-    s->codes_at =
-        2 * X_AT + o.group * W_AT + (o.warp * MAX_TILES * W_CHUNKS + unit.lane) * 16;
-    const uint next = min(step + 1, steps - 1);
+    const copies_t copies = copies_of(a, unit, row, block);
+    const uint last = steps - 1, period = GROUPED ? a.group_size / STEP_K : 1;
+    s->x_at = X_AT + unit.lane * 16;
+    s->x_to = X_AT + (unit.wave * FRAGMENT_WAVE + unit.lane) * 16;
+    s->codes_at = (unit.wave * MAX_TILES * W_CHUNKS + unit.lane) * 16;
     FRAGMENT_UNROLL
-    for (uint n = 0; n < tiles; n++)
-        copy_w(&copies, step, bytes_from(memory, s->codes_at), n);
-    FRAGMENT_UNROLL
-    for (uint i = 0; i < X_COPIES; i++)
-        copy_x(&copies, step, bytes_from(memory, s->x_to), i);
-    async_commit();
-    FRAGMENT_UNROLL
-    for (uint i = 0; i < X_COPIES; i++)
-        copy_x(&copies, next, bytes_from(memory, s->x_to ^ X_SLOT), i);
-    async_commit();
-    begin(a, unit, s, o, block + o.first, step, steps, tiles);
+    for (uint i = 0; i < 2; i++) {
+        FRAGMENT_UNROLL
+        for (uint n = 0; n < tiles; n++)
+            copy_w(&copies, min(step + i, last), bytes_from(memory, s->codes_at ^ i * W_SLOT), n);
+        copy_x(&copies, min(step + i, last), bytes_from(memory, s->x_to ^ i * X_SLOT));
+        async_commit();
+    }
+    begin(a, unit, s, block + own_block(unit.wave), copies.blocks, step, steps, tiles);
     async_wait(1);
-    group_barrier(o);
+    barrier(CLK_LOCAL_MEM_FENCE);
     FRAGMENT_UNROLL
     for (uint n = 0; n + 1 < tiles; n++) {
         load_codes_of(s, memory, n);
-        copy_w(&copies, next, bytes_from(memory, s->codes_at), n);
+        copy_w(&copies, min(step + 2, last), bytes_from(memory, s->codes_at), n);
     }
-    async_commit();
-
-    const uint period = GROUPED ? a.group_size / STEP_K : 1;
     uint left = 0; // steps of this group of weights
-    _Pragma("unroll 1") while (step < steps)
+    _Pragma("unroll 1") for (; step < steps; step++)
     {
         if (GROUPED && left == 0) {
-            left = period - step % period;
-            ask_ahead(&copies, min(step + AHEAD, max(steps, (uint)STAGE_STEPS) - STAGE_STEPS));
-            multiply_step(a, unit, s, o, &copies, memory, step, steps - 1, true, tiles);
+            left = period;
+            multiply_step(a, unit, s, &copies, memory, step, last, true, tiles);
         } else {
-            multiply_step(a, unit, s, o, &copies, memory, step, steps - 1, false, tiles);
+            multiply_step(a, unit, s, &copies, memory, step, last, false, tiles);
         }
         left--;
-        step++;
     }
     const beside_t none = {0, 0, 0};
     multiply(unit, s, tiles - 1, 1, 0, none);
@@ -404,8 +346,8 @@ LINEAR_INLINE void multiply_steps(const linear_t a, fragment_unit unit, work_t *
     async_wait(0);
 }
 
-LINEAR_INLINE void apply_scales(const linear_t a, fragment_unit unit, work_t *s, const own_t o,
-                                uint block)
+LINEAR_INLINE void apply_scales(const linear_t a, fragment_unit unit, work_t *s, uint block,
+                                uint blocks)
 {
     FRAGMENT_UNROLL
     for (uint n = 0; n < MAX_TILES; n++) {
@@ -413,8 +355,7 @@ LINEAR_INLINE void apply_scales(const linear_t a, fragment_unit unit, work_t *s,
         const uint4 own = (uint4)(s->groups.scale, 0u, 0u, 0u);
         const float2 scale = unit_scales(quad_get(unit, own, n).x) / CODE_UNIT;
 #else
-        const uint at = block + min(n, BLOCKS - o.first - 1);
-        const float2 scale = group_scales(a, load_group(a, at, 0, unit.lane / 4));
+        const float2 scale = group_scales(a, load_group(a, block + min(n, blocks - 1), 0, unit.lane / 4));
 #endif
         FRAGMENT_UNROLL
         for (uint p = 0; p < PARTS; p++) {
@@ -427,52 +368,11 @@ LINEAR_INLINE void apply_scales(const linear_t a, fragment_unit unit, work_t *s,
 
 // ---- Tiles, and parts of them
 
-// How many blocks this warp has.
-LINEAR_INLINE uint own_tiles(const own_t o)
-{
-    return (o.warp < 2) == (o.group == 0) ? MAX_TILES : MAX_TILES - 1;
-}
-
-// Whether block n is this warp's, and where groups halve K of those columns whose sums end here.
-LINEAR_INLINE bool has_block(const own_t o, uint n, uint tall)
-{
-    return n < own_tiles(o) && (tall || (o.first + n) / MEET_BLOCKS == o.group);
-}
-
-// Where the groups halve K each has half of the columns then: those of the other's sums it adds.
-LINEAR_INLINE void meet_groups(fragment_unit unit, work_t *s, const own_t o, local float *sums)
-{
-    _Pragma("unroll 1") for (uint turn = 0; turn < 4; turn++)
-    {
-        const uint to = turn / 2;
-        const bool gives = turn % 2 == 0 && o.group != to, takes = turn % 2 && o.group == to;
-        FRAGMENT_UNROLL
-        for (uint n = 0; n < MAX_TILES; n++) {
-            const uint block = o.first + n;
-            const bool here = n < own_tiles(o) && block / MEET_BLOCKS == to;
-            local float *at = sums + block % MEET_BLOCKS * 16;
-            FRAGMENT_UNROLL
-            for (uint p = 0; p < PARTS; p++) {
-                FRAGMENT_UNROLL
-                for (uint e = 0; e < 4; e++) {
-                    const uint i = (p * 8 + mma_column(unit, e)) * MEET_PITCH + mma_row(unit, e);
-                    const float own = s->sum[n][p][e], other = at[i];
-                    if (here && gives)
-                        at[i] = own;
-                    s->sum[n][p][e] = here && takes ? own + other : own;
-                }
-            }
-        }
-        barrier(CLK_LOCAL_MEM_FENCE);
-    }
-}
-
 // A warp's sums, block after block.
-LINEAR_INLINE void store_tile(const linear_t a, fragment_unit unit, const work_t *s, const own_t o,
-                              local uint4 *memory, const place_t p, uint tall)
+LINEAR_INLINE void store_tile(const linear_t a, fragment_unit unit, const work_t *s,
+                              local uint4 *memory, const place_t p)
 {
-    local float *sums = (local float *)memory + unit.wave * (GROUP_M * SUM_PITCH);
-    const ulong row = p.row + (tall ? o.group * GROUP_M : 0);
+    local float *sums = (local float *)memory + unit.wave * (TILE_M * SUM_PITCH);
     _Pragma("unroll 1") for (uint n = 0; n < MAX_TILES; n++)
     {
         const uint this = forgotten(1u << n); // which must not become an index: sums are registers
@@ -490,99 +390,86 @@ LINEAR_INLINE void store_tile(const linear_t a, fragment_unit unit, const work_t
             }
         }
         warp_barrier();
-        if (!has_block(o, n, tall))
+        if (n >= own_tiles(unit.wave))
             continue;
-        const uint first = (p.block + o.first + n) * 16;
-        const rows8_t to = rows8_of(a, row, first, 16);
+        const uint first = (p.block + own_block(unit.wave) + n) * 16;
+        const rows8_t to = rows8_of(a, p.row, first, 16);
         if (to.plain && first >= p.column) {
             FRAGMENT_UNROLL
-            for (uint i = 0; i < GROUP_M * 2 / FRAGMENT_WAVE; i++) {
+            for (uint i = 0; i < TILE_M * 2 / FRAGMENT_WAVE; i++) {
                 const uint at = unit.lane + i * FRAGMENT_WAVE, r = at / 2, c = at % 2 * 8;
-                if (row + r < a.m)
+                if (p.row + r < a.m)
                     store_row8(to, r, c, sums + r * SUM_PITCH + c);
             }
             continue;
         }
-        _Pragma("unroll 1") for (uint i = unit.lane; i < GROUP_M * 2; i += FRAGMENT_WAVE)
+        _Pragma("unroll 1") for (uint i = unit.lane; i < TILE_M * 2; i += FRAGMENT_WAVE)
         {
             const uint r = i / 2, c = i % 2 * 8;
-            if (row + r < a.m && first + c >= p.column && first + c < a.n)
-                finish8(a, row + r, first + c, sums + r * SUM_PITCH + c);
+            if (p.row + r < a.m && first + c >= p.column && first + c < a.n)
+                finish8(a, p.row + r, first + c, sums + r * SUM_PITCH + c);
         }
     }
 }
 
-// Steps of a stage of linear_pieces.clh: whole groups of weights, an even number.
+// Stages of linear_pieces.clh: groups, of which the last may be short, or steps.
 LINEAR_INLINE uint stage_steps(const linear_t a)
 {
-    const uint period = GROUPED ? a.group_size / STEP_K : STAGE_STEPS;
-    return period % 2 ? 2 * period : period;
+    return GROUPED ? a.group_size / STEP_K : 1;
 }
-LINEAR_INLINE share_t share_here(const linear_t a, uint whole, uint per, uint tall)
+LINEAR_INLINE share_t share_here(const linear_t a, uint whole, uint per)
 {
     const uint stage = stage_steps(a);
-    return share_of(a, whole, per, tall ? 2 * GROUP_M : GROUP_M, BLOCKS,
+    return share_of(a, whole, per, TILE_M, BLOCKS,
                     (forgotten(a.k) / STEP_K + stage - 1) / stage);
 }
 
 LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *memory,
-                          const meet_t meet, uint tall, uint whole, uint per)
+                          const meet_t meet, uint whole, uint per)
 {
-    const uint rows = tall ? 2 * GROUP_M : GROUP_M;
     work_t s;
     _Pragma("unroll 1") for (uint n = 0;; n++)
     {
-        const share_t share = share_here(a, whole, per, tall);
-        const place_t p = place_of(a, share, n, rows, BLOCKS);
+        const share_t share = share_here(a, whole, per);
+        const place_t p = place_of(a, share, n, TILE_M, BLOCKS);
         if (!piece_is_there(share, p.piece))
             break;
-        const own_t o = own_place(unit);
-        uint step = p.piece.begin * stage_steps(a),
-             steps = min(p.piece.end * stage_steps(a), a.k / STEP_K);
-        const uint half_way = step + (steps - step) / 2;
-        if (!tall && o.group)
-            step = half_way;
-        else if (!tall)
-            steps = half_way;
-        const ulong row = p.row + (tall ? o.group * GROUP_M : 0);
+        const uint step = p.piece.begin * stage_steps(a),
+                   steps = min(p.piece.end * stage_steps(a), a.k / STEP_K);
 #ifdef FRAGMENT_EMULATED // whose items go the same way
-        multiply_steps(a, unit, &s, o, memory, row, p.block, step, steps, MAX_TILES);
+        multiply_steps(a, unit, &s, memory, p.row, p.block, step, steps, MAX_TILES);
 #else
-        if (own_tiles(o) == MAX_TILES) {
-            multiply_steps(a, unit, &s, o, memory, row, p.block, step, steps, MAX_TILES);
-            __asm__ volatile("// four"); // or else ends alike are made one, with sums in memory
-        } else {
-            multiply_steps(a, unit, &s, o, memory, row, p.block, step, steps, MAX_TILES - 1);
-            __asm__ volatile("// three");
-        }
+        unit.wave = of_warp(unit.wave);
+        if (unit.wave < WARPS)
+            multiply_steps(a, unit, &s, memory, p.row, p.block, step, steps, MAX_TILES);
+        else
+            multiply_steps(a, unit, &s, memory, p.row, p.block, step, steps, MAX_TILES - 1);
 #endif
         barrier(CLK_LOCAL_MEM_FENCE); // all have loaded the last step
         // Worked out again, all this needs no registers while there are products.
         n = forgotten(n);
         unit.lane = forgotten((uint)get_local_id(0)) % FRAGMENT_WAVE;
-        unit.wave = of_warp(forgotten((uint)get_local_id(0)) / FRAGMENT_WAVE);
-        const own_t own = own_place(unit);
-        const share_t again = share_here(a, whole, per, tall);
-        const place_t q = place_of(a, again, n, rows, BLOCKS);
-        apply_scales(a, unit, &s, own, q.block + own.first);
-        if (!tall)
-            meet_groups(unit, &s, own, (local float *)memory);
+        unit.wave = forgotten((uint)get_local_id(0)) / FRAGMENT_WAVE;
+        const share_t again = share_here(a, whole, per);
+        const place_t q = place_of(a, again, n, TILE_M, BLOCKS);
+        const uint own = own_block(unit.wave);
+        apply_scales(a, unit, &s, q.block + own, BLOCKS - own);
         bool stores = true;
         if (!piece_is_whole(again, q.piece))
             stores = packed_meet(again, q.piece, meet, &s.sum[0][0][0], MAX_TILES * PARTS * 4,
                                  memory, unit.wave, 2 * WARPS);
         if (stores)
-            store_tile(a, unit, &s, own, memory, q, tall);
+            store_tile(a, unit, &s, memory, q);
         barrier(CLK_LOCAL_MEM_FENCE);
     }
 }
 
-kernel __attribute__((reqd_work_group_size(2 * GROUP_ITEMS, 1, 1)))
-RESIDENT(1) void linear_packed_pair(LINEAR_PARAMETERS, const uint tall, SPLIT_PARAMETERS)
+kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
+RESIDENT(1) void linear_packed_pair(LINEAR_PARAMETERS, SPLIT_PARAMETERS)
 {
     local uint4 memory[LOCAL];
     FRAGMENT_UNIT(unit, 2 * WARPS);
     const linear_t a = LINEAR_ARGUMENTS;
     const meet_t meet = {split_sums, split_counts};
-    packed(a, unit, memory, meet, tall, split_whole, split_per);
+    packed(a, unit, memory, meet, split_whole, split_per);
 }

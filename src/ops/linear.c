@@ -534,11 +534,9 @@ static const llmk_config configs[] = {
     {"nv-packed", "32", {32}, 0, 0},
     {"nv-packed", "64", {64}, 0, 0},
     {"nv-packed", "32x128", {128, 32}, 0, 0},
-    {"nv-packed", "64x224", {224, 64}, 0, 0},
-    {"nv-packed", "128x224", {224, 128}, 0, 0},
+    {"nv-packed", "64x448", {448, 64}, 0, 0},
     {"nv-packed", "128x128", {128, 128}, 0, 0},
-    {"emulated-nv-packed", "64x224", {224, 64}, 0, 0},
-    {"emulated-nv-packed", "128x224", {224, 128}, 0, 0},
+    {"emulated-nv-packed", "64x448", {448, 64}, 0, 0},
     {"emulated-nv-packed", "128x128", {128, 128}, 0, 0},
     TEAM_CONFIG("subgroup", 32),
     TEAM_CONFIG("subgroup", 64),
@@ -618,9 +616,10 @@ static llmk_status self_test(llmk_trial *t, const void *problem)
     const bool tiled = packed || t->variant->launch == llmk_linear_nv_launch ||
                        t->variant->launch == llmk_linear_emulated_nv_launch;
     if (tiled)
-        LLMK_TRY(llmk_linear_self_test_plain(t, p->x.dtype, p->weights, p->y.dtype, 70, 264));
-    if (packed) /* tiles of 64 rows */
-        LLMK_TRY(llmk_linear_self_test_plain(t, p->x.dtype, p->weights, p->y.dtype, 40, 264));
+        LLMK_TRY(llmk_linear_self_test_plain(t, p->x.dtype, p->weights, p->y.dtype, 70,
+                                             packed ? 456 : 264));
+    if (packed) /* tiles of few rows */
+        LLMK_TRY(llmk_linear_self_test_plain(t, p->x.dtype, p->weights, p->y.dtype, 20, 264));
     for (uint64_t m = 8; codes && m <= 16; m += 8)
         LLMK_TRY(llmk_linear_self_test_plain(t, p->x.dtype, p->weights, p->y.dtype, m, 70));
     return llmk_linear_self_test(t, p->x.dtype, p->weights, p->y.dtype,

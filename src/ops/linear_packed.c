@@ -63,36 +63,15 @@ static const wide_tile few_rows = {
 static const wide_tile s8_rows = {
     WIDE, "linear_packed_wide_128", 128, 128, ITEMS, LLMK_LAYOUT_S8_NV, 32, 2};
 static const wide_tile pair = {
-    PAIR, "linear_packed_pair", 64, 224, PAIR_ITEMS, LLMK_LAYOUT_U4_NV, 128, 1};
-static const wide_tile tall_pair = {
-    PAIR, "linear_packed_pair", 128, 224, PAIR_ITEMS, LLMK_LAYOUT_U4_NV, 128, 1};
-
-static bool is_pair(const wide_tile *t)
-{
-    return t == &pair || t == &tall_pair;
-}
+    PAIR, "linear_packed_pair", 64, 448, PAIR_ITEMS, LLMK_LAYOUT_U4_NV, 64, 1};
 
 #define GROUP_STEP 64u /* groups are whole ones */
-
-/* K of a stage of linear_pieces.clh: whole groups, and of pairs an even number of GROUP_STEP. */
-static uint32_t stage_of(const llmk_weights *w, const wide_tile *tile)
-{
-    const uint32_t stage = w->groups > 1 ? w->group_size : tile->step;
-    return is_pair(tile) && stage % (2 * GROUP_STEP) != 0 ? 2 * stage : stage;
-}
-
-/* Emulated, all items go the same way: halves of K must begin groups at the same time. */
-static bool goes_one_way(const llmk_weights *w, const wide_tile *tile)
-{
-    return !is_pair(tile) || w->ctx->caps.vendor == LLMK_VENDOR_NVIDIA || w->groups == 1 ||
-           w->k % (2 * stage_of(w, tile)) == 0;
-}
 
 static bool takes(const linear_problem *p, const wide_tile *t)
 {
     const llmk_weights *w = p->weights;
     if (w->layout != t->layout || w->order || !p->x.unit || !p->x.simple || p->x.align < 16 ||
-        w->k % t->step != 0 || !goes_one_way(w, t) || p->x.rows.s0 > UINT32_MAX / t->rows ||
+        w->k % t->step != 0 || p->x.rows.s0 > UINT32_MAX / t->rows ||
         (p->x.nrows / t->rows + 1) * (w->n / t->columns + 1) > INT32_MAX ||
         w->n / 2 + 16 > UINT32_MAX / w->groups || w->scale_kind == LLMK_SCALE_F16_MIN)
         return false;
@@ -106,7 +85,7 @@ static bool takes(const linear_problem *p, const wide_tile *t)
     return true;
 }
 
-static const wide_tile *const wide_tiles[] = {&few_rows, &pair, &tall_pair, &s8_rows};
+static const wide_tile *const wide_tiles[] = {&few_rows, &pair, &s8_rows};
 
 /* NULL: none such. */
 static const wide_tile *wide_tile_of_size(const linear_problem *p, uint32_t rows, uint32_t columns)
@@ -123,21 +102,16 @@ bool llmk_linear_packed_takes_tile(const linear_problem *p, uint32_t rows, uint3
     return wide_tile_of_size(p, rows, columns) != NULL;
 }
 
-/* NULL: none. A batch-invariant call takes what serves all numbers of rows, and most places. */
+/* NULL: none. A batch-invariant call of few rows, too, takes what serves many. */
 static const wide_tile *wide_tile_of(const llmk_launch *launch, const linear_problem *p)
 {
     if (launch->config) /* value: columns and rows of a wide tile; or rows, and 0 */
         return wide_tile_of_size(p, launch->config->value[1], launch->config->value[0]);
-    const uint64_t rows = p->x.nrows;
     const wide_tile *tile = &pair;
     if (p->weights->layout != LLMK_LAYOUT_U4_NV)
-        tile = rows > 64 || p->batch_invariant ? &s8_rows : NULL;
-    else if (p->batch_invariant)
-        tile = &pair;
-    else if (rows <= few_rows.rows)
+        tile = p->x.nrows > 64 || p->batch_invariant ? &s8_rows : NULL;
+    else if (p->x.nrows <= few_rows.rows && !p->batch_invariant)
         tile = &few_rows;
-    else if ((rows + 63) / 64 % 2 == 0)
-        tile = &tall_pair;
     return tile && takes(p, tile) ? tile : NULL;
 }
 
@@ -156,7 +130,7 @@ static void share_out(const llmk_launch *launch, const linear_problem *p, const 
     const uint64_t tiles = (p->x.nrows + tile->rows - 1) / tile->rows *
                            ((segment->rows + tile->columns - 1) / tile->columns);
     const uint32_t places = tiles <= units ? units : tile->places * units; /* few tiles: few parts */
-    const uint32_t stage = stage_of(w, tile);                             /* of K, for the kernel */
+    const uint32_t stage = w->groups > 1 ? w->group_size : tile->step;    /* of K, for the kernel */
     const uint64_t stages = (w->k + stage - 1) / stage, whole = tiles / places * places;
     r->groups = (uint32_t)tiles;
     r->has_split = true;
@@ -165,9 +139,7 @@ static void share_out(const llmk_launch *launch, const linear_problem *p, const 
         return;
     const uint64_t least = (LEAST_K + stage - 1) / stage;
     const uint64_t even = llmk_linear_split_per(tiles - whole, stages, places);
-    uint64_t per = even > least ? even : least;
-    if (is_pair(tile))
-        per += per % 2; /* halves of a part are whole stages */
+    const uint64_t per = even > least ? even : least;
     if (per * 8 > stages * MOST_EIGHTHS)
         return;
     const uint64_t sharers = ((tiles - whole) * stages + per - 1) / per;
@@ -182,7 +154,7 @@ static llmk_status launch_wide(llmk_launch *launch, const linear_problem *p, con
     const char *w = llmk_layout_is_u4(p->weights->layout) ? " -DW=u4_nv" : " -DW=s8_nv";
     const char *grouped = p->weights->groups > 1 ? " -DGROUPED=1" : " -DGROUPED=0";
     char defines[128];
-    llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype), is_pair(tile) ? "" : w,
+    llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype), tile == &pair ? "" : w,
               grouped, " -DFRAGMENT_MMA", unit, NULL);
     for (size_t i = 0; i < p->weights->segment_count; i++) {
         const llmk_segment *segment = &p->weights->segments[i];
@@ -191,9 +163,7 @@ static llmk_status launch_wide(llmk_launch *launch, const linear_problem *p, con
                            .kernel = tile->kernel,
                            .rows = tile->rows,
                            .columns = tile->columns,
-                           .local = {tile->items, 1, 1},
-                           .has_last = is_pair(tile),
-                           .last = tile == &tall_pair};
+                           .local = {tile->items, 1, 1}};
         share_out(launch, p, tile, segment, &r);
         LLMK_TRY(llmk_linear_run_segment(launch, p, &r, segment));
     }

@@ -11,8 +11,8 @@
 #include <stdlib.h>
 
 static const char *const lines[] = {
-    "linear m=40 n=256 k=768 w=w4 group=64 y=f32 layout=nv",
-    "linear m=40 n=256 k=1792 w=w4 group=128 y=f32 layout=nv",
+    "linear m=40 n=448 k=1152 w=w4 group=64 y=f32 layout=nv",
+    "linear m=40 n=448 k=1216 w=w4 group=128 y=f32 layout=nv",
     "linear m=140 n=150 k=1056 w=w8 y=f32 layout=nv",
 };
 #define LINES LLMK_COUNT(lines)
