@@ -564,8 +564,7 @@ static bool config_fits(const llmk_context *ctx, const void *problem, const llmk
         return llmk_no(why, "for calls with a workspace, and tiles that fill at most half a round");
     if (packed && c->value[0] == 64 && llmk_linear_packed_is_short(w))
         return llmk_no(why, "short groups take tiles of 32 rows");
-    if (packed && c->value[1] &&
-        !llmk_linear_packed_takes_tile(problem, c->value[1], c->value[0]))
+    if (packed && c->value[1] && !llmk_linear_packed_takes_tile(problem, c->value[1], c->value[0]))
         return llmk_no(why, "wide tiles are for plain rows of x: 128x128 for weights of 8 bits in "
                             "one group, the others for those of 4 bits in groups of whole steps");
     if (strcmp(c->variant, "nv-stream") == 0 && strcmp(c->name, "fine") == 0 && !u4)

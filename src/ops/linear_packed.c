@@ -25,7 +25,8 @@ static bool fits(const llmk_context *ctx, const linear_problem *p, uint32_t byte
     if (w->depth == 0)
         return llmk_no(why, "k is 0");
     if (ctx->caps.max_work_group < PAIR_ITEMS || ctx->caps.local_bytes < bytes)
-        return llmk_no(why, "needs work-groups of %u and %u bytes of local memory", PAIR_ITEMS, bytes);
+        return llmk_no(why, "needs work-groups of %u and %u bytes of local memory", PAIR_ITEMS,
+                       bytes);
     return true;
 }
 
@@ -58,12 +59,12 @@ typedef struct wide_tile {
 
 #define WIDE "linear/linear_packed_wide.cl"
 #define PAIR "linear/linear_packed_pair.cl"
-static const wide_tile few_rows = {
-    WIDE, "linear_packed_wide_32", 32, 128, ITEMS, LLMK_LAYOUT_U4_NV, 64, 3};
-static const wide_tile s8_rows = {
-    WIDE, "linear_packed_wide_128", 128, 128, ITEMS, LLMK_LAYOUT_S8_NV, 32, 2};
-static const wide_tile pair = {
-    PAIR, "linear_packed_pair", 64, 448, PAIR_ITEMS, LLMK_LAYOUT_U4_NV, 64, 1};
+static const wide_tile few_rows = {WIDE,  "linear_packed_wide_32", 32, 128,
+                                   ITEMS, LLMK_LAYOUT_U4_NV,       64, 3};
+static const wide_tile s8_rows = {WIDE,  "linear_packed_wide_128", 128, 128,
+                                  ITEMS, LLMK_LAYOUT_S8_NV,        32,  2};
+static const wide_tile pair = {PAIR,       "linear_packed_pair", 64, 448,
+                               PAIR_ITEMS, LLMK_LAYOUT_U4_NV,    64, 1};
 
 #define GROUP_STEP 64u /* groups are whole ones */
 
@@ -129,8 +130,9 @@ static void share_out(const llmk_launch *launch, const linear_problem *p, const 
     const uint32_t units = launch->ctx->caps.compute_units;
     const uint64_t tiles = (p->x.nrows + tile->rows - 1) / tile->rows *
                            ((segment->rows + tile->columns - 1) / tile->columns);
-    const uint32_t places = tiles <= units ? units : tile->places * units; /* few tiles: few parts */
-    const uint32_t stage = w->groups > 1 ? w->group_size : tile->step;    /* of K, for the kernel */
+    const uint32_t places =
+        tiles <= units ? units : tile->places * units;                 /* few tiles: few parts */
+    const uint32_t stage = w->groups > 1 ? w->group_size : tile->step; /* of K, for the kernel */
     const uint64_t stages = (w->k + stage - 1) / stage, whole = tiles / places * places;
     r->groups = (uint32_t)tiles;
     r->has_split = true;
