@@ -217,8 +217,8 @@ LINEAR_INLINE void multiply_last(fragment_unit unit, work_t *s, const beside_t b
 
 // From the last block of the step before on. begins: whether a group of weights does; last: the step
 // past which there is nothing to copy but again the last one, which nobody reads. What comes next
-// takes the place of codes and x as soon as nobody needs them. A round of copies has x, the next one
-// codes: those for a step are waited for with x of the step after it.
+// takes the place of codes and x as soon as nobody needs them. A round of copies has codes, the next
+// one x: codes are waited for a step later than x that is asked for after them.
 LINEAR_INLINE void multiply_step(const linear_t a, fragment_unit unit, work_t *s,
                                  const copies_t *copies, local uint4 *memory, uint step, uint last,
                                  const bool begins, const uint tiles)
@@ -227,7 +227,9 @@ LINEAR_INLINE void multiply_step(const linear_t a, fragment_unit unit, work_t *s
     const beside_t first = {0, 0, begins ? &turn : 0};
     multiply(unit, s, tiles - 1, 1, 0, first);
     load_codes_of(s, memory, tiles - 1);
-    copy_w(copies, min(step + 2, last), bytes_from(memory, s->codes_at), tiles - 1);
+    FRAGMENT_UNROLL
+    for (uint n = 0; n < tiles; n++)
+        copy_w(copies, min(step + 2, last), bytes_from(memory, s->codes_at), n);
     async_commit();
     s->codes_at ^= W_SLOT;
     multiply_last(unit, s, first, memory, 0, tiles);
@@ -259,7 +261,6 @@ LINEAR_INLINE void multiply_step(const linear_t a, fragment_unit unit, work_t *s
         const beside_t b = {n + 1, 1, 0};
         multiply(unit, s, n, 1, 0, b);
         load_codes_of(s, memory, n);
-        copy_w(copies, min(step + 3, last), bytes_from(memory, s->codes_at), n);
         multiply(unit, s, n, 1, 1, b);
     }
 }
@@ -323,10 +324,8 @@ LINEAR_INLINE void multiply_steps(const linear_t a, fragment_unit unit, work_t *
     async_wait(1);
     barrier(CLK_LOCAL_MEM_FENCE);
     FRAGMENT_UNROLL
-    for (uint n = 0; n + 1 < tiles; n++) {
+    for (uint n = 0; n + 1 < tiles; n++)
         load_codes_of(s, memory, n);
-        copy_w(&copies, min(step + 2, last), bytes_from(memory, s->codes_at), n);
-    }
     uint left = 0; // steps of this group of weights
     _Pragma("unroll 1") for (; step < steps; step++)
     {
@@ -417,20 +416,22 @@ LINEAR_INLINE uint stage_steps(const linear_t a)
 {
     return GROUPED ? a.group_size / STEP_K : 1;
 }
-LINEAR_INLINE share_t share_here(const linear_t a, uint whole, uint per)
+LINEAR_INLINE share_t share_here(const linear_t a, uint own, uint whole, uint per)
 {
     const uint stage = stage_steps(a);
-    return share_of(a, whole, per, TILE_M, BLOCKS,
-                    (forgotten(a.k) / STEP_K + stage - 1) / stage);
+    share_t s = share_of(a, whole, per, TILE_M, BLOCKS,
+                         (forgotten(a.k) / STEP_K + stage - 1) / stage);
+    s.own = own;
+    return s;
 }
 
 LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *memory,
-                          const meet_t meet, uint whole, uint per)
+                          const meet_t meet, uint own, uint whole, uint per)
 {
     work_t s;
     _Pragma("unroll 1") for (uint n = 0;; n++)
     {
-        const share_t share = share_here(a, whole, per);
+        const share_t share = share_here(a, own, whole, per);
         const place_t p = place_of(a, share, n, TILE_M, BLOCKS);
         if (!piece_is_there(share, p.piece))
             break;
@@ -450,10 +451,10 @@ LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *mem
         n = forgotten(n);
         unit.lane = forgotten((uint)get_local_id(0)) % FRAGMENT_WAVE;
         unit.wave = forgotten((uint)get_local_id(0)) / FRAGMENT_WAVE;
-        const share_t again = share_here(a, whole, per);
+        const share_t again = share_here(a, own, whole, per);
         const place_t q = place_of(a, again, n, TILE_M, BLOCKS);
-        const uint own = own_block(unit.wave);
-        apply_scales(a, unit, &s, q.block + own, BLOCKS - own);
+        const uint first = own_block(unit.wave);
+        apply_scales(a, unit, &s, q.block + first, BLOCKS - first);
         bool stores = true;
         if (!piece_is_whole(again, q.piece))
             stores = packed_meet(again, q.piece, meet, &s.sum[0][0][0], MAX_TILES * PARTS * 4,
@@ -465,11 +466,11 @@ LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *mem
 }
 
 kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
-RESIDENT(1) void linear_packed_pair(LINEAR_PARAMETERS, SPLIT_PARAMETERS)
+RESIDENT(1) void linear_packed_pair(LINEAR_PARAMETERS, const uint own, SPLIT_PARAMETERS)
 {
     local uint4 memory[LOCAL];
     FRAGMENT_UNIT(unit, 2 * WARPS);
     const linear_t a = LINEAR_ARGUMENTS;
     const meet_t meet = {split_sums, split_counts};
-    packed(a, unit, memory, meet, split_whole, split_per);
+    packed(a, unit, memory, meet, own, split_whole, split_per);
 }

@@ -22,7 +22,7 @@ typedef struct kind {
         name,                                                                                      \
         {                                                                                          \
             "linear m=40 n=448 k=1152 w=w4 group=64 y=f32 layout=nv",                              \
-                "linear m=40 n=448 k=1216 w=w4 group=128 y=f32 layout=nv",                         \
+                "linear m=40 n=448 k=2112 w=w4 group=128 y=f32 layout=nv",                         \
                 "linear m=140 n=150 k=1056 w=w8 y=f32 layout=nv"                                   \
         }                                                                                          \
     }
