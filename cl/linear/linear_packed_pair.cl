@@ -22,9 +22,9 @@
 
 #define WARPS     4 // of a group
 #define ITEMS     (2 * WARPS * FRAGMENT_WAVE)
-#define MAX_TILES 4                                    // blocks of 16 rows of W, of a warp
+#define MAX_TILES 4                                     // blocks of 16 rows of W, of a warp
 #define BLOCKS    (WARPS * (MAX_TILES + MAX_TILES - 1)) // of a tile
-#define PARTS     8                                    // of eight rows of x
+#define PARTS     8                                     // of eight rows of x
 #define TILE_M    (PARTS * 8)
 #define STEP_K    64
 
@@ -131,8 +131,7 @@ static inline local uint4 *bytes_from(local uint4 *p, uint bytes)
 
 LINEAR_INLINE void load_x(work_t *s, local uint4 *memory, uint half_k, uint p)
 {
-    const uint4 v =
-        load_local(bytes_from(memory, s->x_at) + half_k * X_HALF + p * 8 * HALF_CHUNKS);
+    const uint4 v = load_local(bytes_from(memory, s->x_at) + half_k * X_HALF + p * 8 * HALF_CHUNKS);
     s->x[p][0] = v.x;
     s->x[p][1] = v.y;
     s->x[p][2] = v.z;
@@ -354,7 +353,8 @@ LINEAR_INLINE void apply_scales(const linear_t a, fragment_unit unit, work_t *s,
         const uint4 own = (uint4)(s->groups.scale, 0u, 0u, 0u);
         const float2 scale = unit_scales(quad_get(unit, own, n).x) / CODE_UNIT;
 #else
-        const float2 scale = group_scales(a, load_group(a, block + min(n, blocks - 1), 0, unit.lane / 4));
+        const float2 scale =
+            group_scales(a, load_group(a, block + min(n, blocks - 1), 0, unit.lane / 4));
 #endif
         FRAGMENT_UNROLL
         for (uint p = 0; p < PARTS; p++) {
@@ -419,8 +419,8 @@ LINEAR_INLINE uint stage_steps(const linear_t a)
 LINEAR_INLINE share_t share_here(const linear_t a, uint own, uint whole, uint per)
 {
     const uint stage = stage_steps(a);
-    share_t s = share_of(a, whole, per, TILE_M, BLOCKS,
-                         (forgotten(a.k) / STEP_K + stage - 1) / stage);
+    share_t s =
+        share_of(a, whole, per, TILE_M, BLOCKS, (forgotten(a.k) / STEP_K + stage - 1) / stage);
     s.own = own;
     return s;
 }
@@ -440,7 +440,8 @@ LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *mem
 #ifdef FRAGMENT_EMULATED // whose items go the same way
         multiply_steps(a, unit, &s, memory, p.row, p.block, step, steps, MAX_TILES);
 #else
-        unit.wave = of_warp(unit.wave);
+        unit.lane = forgotten((uint)get_local_id(0)) % FRAGMENT_WAVE;
+        unit.wave = of_warp(forgotten((uint)get_local_id(0)) / FRAGMENT_WAVE);
         if (unit.wave < WARPS)
             multiply_steps(a, unit, &s, memory, p.row, p.block, step, steps, MAX_TILES);
         else
