@@ -416,22 +416,19 @@ LINEAR_INLINE uint stage_steps(const linear_t a)
 {
     return GROUPED ? a.group_size / STEP_K : 1;
 }
-LINEAR_INLINE share_t share_here(const linear_t a, uint own, uint whole, uint per)
+LINEAR_INLINE share_t share_here(const linear_t a, uint whole, uint per)
 {
     const uint stage = stage_steps(a);
-    share_t s =
-        share_of(a, whole, per, TILE_M, BLOCKS, (forgotten(a.k) / STEP_K + stage - 1) / stage);
-    s.own = own;
-    return s;
+    return share_of(a, whole, per, TILE_M, BLOCKS, (forgotten(a.k) / STEP_K + stage - 1) / stage);
 }
 
 LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *memory,
-                          const meet_t meet, uint own, uint whole, uint per)
+                          const meet_t meet, uint whole, uint per)
 {
     work_t s;
     _Pragma("unroll 1") for (uint n = 0;; n++)
     {
-        const share_t share = share_here(a, own, whole, per);
+        const share_t share = share_here(a, whole, per);
         const place_t p = place_of(a, share, n, TILE_M, BLOCKS);
         if (!piece_is_there(share, p.piece))
             break;
@@ -452,7 +449,7 @@ LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *mem
         n = forgotten(n);
         unit.lane = forgotten((uint)get_local_id(0)) % FRAGMENT_WAVE;
         unit.wave = forgotten((uint)get_local_id(0)) / FRAGMENT_WAVE;
-        const share_t again = share_here(a, own, whole, per);
+        const share_t again = share_here(a, whole, per);
         const place_t q = place_of(a, again, n, TILE_M, BLOCKS);
         const uint first = own_block(unit.wave);
         apply_scales(a, unit, &s, q.block + first, BLOCKS - first);
@@ -467,11 +464,11 @@ LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *mem
 }
 
 kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
-RESIDENT(1) void linear_packed_pair(LINEAR_PARAMETERS, const uint own, SPLIT_PARAMETERS)
+RESIDENT(1) void linear_packed_pair(LINEAR_PARAMETERS, SPLIT_PARAMETERS)
 {
     local uint4 memory[LOCAL];
     FRAGMENT_UNIT(unit, 2 * WARPS);
     const linear_t a = LINEAR_ARGUMENTS;
     const meet_t meet = {split_sums, split_counts};
-    packed(a, unit, memory, meet, own, split_whole, split_per);
+    packed(a, unit, memory, meet, split_whole, split_per);
 }

@@ -121,8 +121,6 @@ static const wide_tile *wide_tile_of(const llmk_launch *launch, const linear_pro
 #define MOST_TURNS (uint64_t)4
 /* Eighths of a tile, from which on parts of tiles gain less than it takes them to meet. */
 #define MOST_EIGHTHS 7u
-/* Of a tile in two parts, what the first has more than half. */
-#define MORE_STAGES 1u
 
 /* How tiles of a segment are shared out (linear_split.h): the work-groups, and what each has. */
 static void share_out(const llmk_launch *launch, const linear_problem *p, const wide_tile *tile,
@@ -142,14 +140,6 @@ static void share_out(const llmk_launch *launch, const linear_problem *p, const 
         !llmk_linear_may_split(p, tiles - whole, stages, units))
         return;
     const uint64_t least = (LEAST_K + stage - 1) / stage;
-    /* Two parts a tile: the second one ends earlier, so that the first need not wait for it. */
-    if (tile == &pair && 2 * tiles <= units && 20 * tiles > 9 * (uint64_t)units &&
-        stages >= 4 * least) {
-        r->last = (uint32_t)(stages / 2 + MORE_STAGES);
-        r->per = (uint32_t)stages - r->last;
-        r->groups = (uint32_t)tiles * 2;
-        return;
-    }
     const uint64_t even = llmk_linear_split_per(tiles - whole, stages, places);
     const uint64_t per = even > least ? even : least;
     if (per * 8 > stages * MOST_EIGHTHS)
@@ -175,8 +165,7 @@ static llmk_status launch_wide(llmk_launch *launch, const linear_problem *p, con
                            .kernel = tile->kernel,
                            .rows = tile->rows,
                            .columns = tile->columns,
-                           .local = {tile->items, 1, 1},
-                           .has_last = tile == &pair}; /* stages of a tile's owner */
+                           .local = {tile->items, 1, 1}};
         share_out(launch, p, tile, segment, &r);
         LLMK_TRY(llmk_linear_run_segment(launch, p, &r, segment));
     }
