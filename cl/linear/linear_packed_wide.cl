@@ -6,8 +6,8 @@
 //     -DX=f16 | bf16   -DW=u4_nv | s8_nv   -DFRAGMENT_MMA, and perhaps -DFRAGMENT_EMULATED
 //     -DGROUPED=0 | 1   one scale a row of W, or one a group (of 4 bits)
 //
-// Codes of 4 bits: linear_packed_wide_64, 64 rows of y by 256 columns, and linear_packed_wide_32, 32
-// by 128, where two warps share the columns and each takes half of every step along K. Of 8 bits:
+// Codes of 4 bits: linear_packed_wide_32, 32 rows of y by 128 columns, where two warps share the columns
+// and each takes half of every step along K; linear_packed_pair.cl has more rows. Of 8 bits:
 // linear_packed_wide_128, 128 by 128, where two warps share the columns and each takes half of the
 // rows.
 //
@@ -112,11 +112,9 @@ typedef struct {
     uint w[2][4];           // an operand of a block, and the next one
     uint column, row, part; // this warp's place among the columns, its first row; place along K
     uint x_at, codes_at;    // in a stage, this lane's first chunks
-#if GROUPED
-    uint zero[TILES], mask[TILES];
-    groups_t groups;
-#else
     halves_zeros zero[TILES];
+#if GROUPED
+    groups_t groups;
 #endif
 } work_t;
 
@@ -154,7 +152,7 @@ LINEAR_INLINE void make_half(work_t *s, uint n, uint half_k, uint j, uint i)
 {
     uint *v = s->w[j] + 2 * i;
 #if GROUPED
-    turned_operand(s->codes[n][half_k * 2 + j], s->mask[n], s->zero[n], i, v);
+    turned_operand(s->codes[n][half_k * 2 + j], s->zero[n], i, v);
 #else
     if (W_IS_U4) {
         u4_half_operand(s->codes[n][half_k * 2 + j], s->zero[n], i, v);
@@ -170,8 +168,7 @@ LINEAR_INLINE float2 turn_of(fragment_unit unit, work_t *s, uint n)
 {
 #if GROUPED
     const uint4 t = quad_get(unit, s->groups.turn, n);
-    s->zero[n] = t.z;
-    s->mask[n] = t.w;
+    s->zero[n] = turned_zeros(t.z);
     return as_float2(t.xy);
 #else
     return 1.0f;
@@ -297,7 +294,7 @@ LINEAR_INLINE void begin(const linear_t a, fragment_unit unit, work_t *s, uint b
     FRAGMENT_UNROLL
     for (uint n = 0; n < TILES; n++) {
 #if GROUPED
-        s->zero[n] = s->mask[n] = 0;
+        s->zero[n] = (halves_zeros){0, 0};
 #else
         s->zero[n] = group_zeros(a, load_group(a, block + n, 0, unit.lane / 4));
 #endif
@@ -504,5 +501,4 @@ LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *mem
 PACKED(linear_packed_wide_128, 2, 8, 1)
 #else
 PACKED(linear_packed_wide_32, 3, 4, 2)
-PACKED(linear_packed_wide_64, 2, 8, 1)
 #endif

@@ -534,9 +534,9 @@ static const llmk_config configs[] = {
     {"nv-packed", "32", {32}, 0, 0},
     {"nv-packed", "64", {64}, 0, 0},
     {"nv-packed", "32x128", {128, 32}, 0, 0},
-    {"nv-packed", "64x256", {256, 64}, 0, 0},
+    {"nv-packed", "64x448", {448, 64}, 0, 0},
     {"nv-packed", "128x128", {128, 128}, 0, 0},
-    {"emulated-nv-packed", "64x256", {256, 64}, 0, 0},
+    {"emulated-nv-packed", "64x448", {448, 64}, 0, 0},
     {"emulated-nv-packed", "128x128", {128, 128}, 0, 0},
     TEAM_CONFIG("subgroup", 32),
     TEAM_CONFIG("subgroup", 64),
@@ -564,10 +564,9 @@ static bool config_fits(const llmk_context *ctx, const void *problem, const llmk
         return llmk_no(why, "for calls with a workspace, and tiles that fill at most half a round");
     if (packed && c->value[0] == 64 && llmk_linear_packed_is_short(w))
         return llmk_no(why, "short groups take tiles of 32 rows");
-    if (packed && c->value[1] && !llmk_linear_packed_takes_rows(problem, c->value[1]))
-        return llmk_no(why, "wide tiles are for plain rows of x, 128 rows for weights of 8 bits in "
-                            "one group or of 4 bits in groups of 128, fewer for those of 4 bits "
-                            "in groups of whole steps");
+    if (packed && c->value[1] && !llmk_linear_packed_takes_tile(problem, c->value[1], c->value[0]))
+        return llmk_no(why, "wide tiles are for plain rows of x: 128x128 for weights of 8 bits in "
+                            "one group, the others for those of 4 bits in groups of whole steps");
     if (strcmp(c->variant, "nv-stream") == 0 && strcmp(c->name, "fine") == 0 && !u4)
         return llmk_no(why, "for weights of 4 bits");
     if (strcmp(c->variant, "nv-stream") == 0 && strcmp(c->name, "large") != 0 &&
@@ -616,9 +615,10 @@ static llmk_status self_test(llmk_trial *t, const void *problem)
     const bool tiled = packed || t->variant->launch == llmk_linear_nv_launch ||
                        t->variant->launch == llmk_linear_emulated_nv_launch;
     if (tiled)
-        LLMK_TRY(llmk_linear_self_test_plain(t, p->x.dtype, p->weights, p->y.dtype, 70, 264));
-    if (packed) /* tiles of 64 rows */
-        LLMK_TRY(llmk_linear_self_test_plain(t, p->x.dtype, p->weights, p->y.dtype, 40, 264));
+        LLMK_TRY(llmk_linear_self_test_plain(t, p->x.dtype, p->weights, p->y.dtype, 70,
+                                             packed ? 456 : 264));
+    if (packed) /* tiles of few rows */
+        LLMK_TRY(llmk_linear_self_test_plain(t, p->x.dtype, p->weights, p->y.dtype, 20, 264));
     for (uint64_t m = 8; codes && m <= 16; m += 8)
         LLMK_TRY(llmk_linear_self_test_plain(t, p->x.dtype, p->weights, p->y.dtype, m, 70));
     return llmk_linear_self_test(t, p->x.dtype, p->weights, p->y.dtype,

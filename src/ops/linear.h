@@ -117,7 +117,7 @@ LLMK_LINEAR_DECLARE(emulated_nv_packed);
 /* Whether groups are so short that tiles of 32 rows are the only ones. */
 bool llmk_linear_packed_is_short(const llmk_weights *w);
 /* Whether x, the scales and N are such as a wide tile, of so many rows, takes. */
-bool llmk_linear_packed_takes_rows(const linear_problem *p, uint32_t rows);
+bool llmk_linear_packed_takes_tile(const linear_problem *p, uint32_t rows, uint32_t columns);
 LLMK_LINEAR_DECLARE(nv90_packed); /* linear_nv90_packed.c */
 
 /* And with x quantised (linear_w8a8.c). */

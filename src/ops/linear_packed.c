@@ -1,16 +1,17 @@
 /*
  * linear_packed.c - the linear layer for more rows of x than linear_stream.c takes and weights in
  * the layouts of mma.sync: cl/linear/linear_packed.cl, or where rows of x are plain and groups
- * of whole steps, linear_packed_wide.cl. docs/notes/performance.md has the sizes chosen here.
+ * of whole steps, linear_packed_wide.cl and linear_packed_pair.cl. docs/notes/performance.md has the sizes chosen here.
  */
 #include "ops/elementwise.h"
 #include "ops/linear.h"
 #include "ops/linear_split.h"
 
 #define ITEMS       128u
+#define PAIR_ITEMS  256u
 #define COLUMNS     128u
 #define LOCAL_BYTES (48u << 10)
-#define SCRATCH     (18u << 10) /* the emulator's */
+#define SCRATCH     (36u << 10) /* the emulator's */
 
 static bool fits(const llmk_context *ctx, const linear_problem *p, uint32_t bytes, llmk_reason *why)
 {
@@ -23,8 +24,9 @@ static bool fits(const llmk_context *ctx, const linear_problem *p, uint32_t byte
         return llmk_no(why, "x is %s: for f16 and bf16", llmk_dtype_name(p->x.dtype));
     if (w->depth == 0)
         return llmk_no(why, "k is 0");
-    if (ctx->caps.max_work_group < ITEMS || ctx->caps.local_bytes < bytes)
-        return llmk_no(why, "needs work-groups of %u and %u bytes of local memory", ITEMS, bytes);
+    if (ctx->caps.max_work_group < PAIR_ITEMS || ctx->caps.local_bytes < bytes)
+        return llmk_no(why, "needs work-groups of %u and %u bytes of local memory", PAIR_ITEMS,
+                       bytes);
     return true;
 }
 
@@ -46,25 +48,25 @@ bool llmk_linear_packed_is_short(const llmk_weights *w)
     return (w->groups > 1 && w->group_size % 64 != 0) || w->scale_kind == LLMK_SCALE_F16_MIN;
 }
 
-/* Tiles of linear_packed_wide.cl and linear_packed_tall.cl. */
+/* Tiles of linear_packed_wide.cl and linear_packed_pair.cl. */
 typedef struct wide_tile {
     const char *file, *kernel;
-    uint32_t rows, columns;
+    uint32_t rows, columns, items;
     llmk_layout layout;
-    uint32_t step;    /* along K */
-    uint32_t percent; /* of the first one's time, for as many products: measured */
+    uint32_t step;   /* along K */
+    uint32_t places; /* of a compute unit */
 } wide_tile;
 
 #define WIDE "linear/linear_packed_wide.cl"
-static const wide_tile many_rows = {WIDE, "linear_packed_wide_64", 64, 256, LLMK_LAYOUT_U4_NV, 64,
-                                    100};
-static const wide_tile few_rows = {WIDE, "linear_packed_wide_32", 32, 128, LLMK_LAYOUT_U4_NV, 64,
-                                   100};
-/* Of 16 parts; groups of 128, which are its step. */
-static const wide_tile tall = {
-    "linear/linear_packed_tall.cl", "linear_packed_tall", 128, 128, LLMK_LAYOUT_U4_NV, 128, 96};
-static const wide_tile tall_s8 = {WIDE, "linear_packed_wide_128", 128, 128, LLMK_LAYOUT_S8_NV, 32,
-                                  100};
+#define PAIR "linear/linear_packed_pair.cl"
+static const wide_tile few_rows = {WIDE,  "linear_packed_wide_32", 32, 128,
+                                   ITEMS, LLMK_LAYOUT_U4_NV,       64, 3};
+static const wide_tile s8_rows = {WIDE,  "linear_packed_wide_128", 128, 128,
+                                  ITEMS, LLMK_LAYOUT_S8_NV,        32,  2};
+static const wide_tile pair = {PAIR,       "linear_packed_pair", 64, 448,
+                               PAIR_ITEMS, LLMK_LAYOUT_U4_NV,    64, 1};
+
+#define GROUP_STEP 64u /* groups are whole ones */
 
 static bool takes(const linear_problem *p, const wide_tile *t)
 {
@@ -76,9 +78,7 @@ static bool takes(const linear_problem *p, const wide_tile *t)
         return false;
     /* Quotients of scales with more exponents could overflow. */
     if (w->groups > 1 && (w->layout != LLMK_LAYOUT_U4_NV || w->scale_kind != LLMK_SCALE_F16 ||
-                          w->group_size % t->step != 0))
-        return false;
-    if (t == &tall && (w->groups == 1 || w->group_size != tall.step))
+                          w->group_size % GROUP_STEP != 0))
         return false;
     for (size_t i = 0; i < w->segment_count; i++)
         if (w->segments[i].rows < t->columns)
@@ -86,47 +86,41 @@ static bool takes(const linear_problem *p, const wide_tile *t)
     return true;
 }
 
-static const wide_tile *const wide_tiles[] = {&few_rows, &many_rows, &tall, &tall_s8};
+static const wide_tile *const wide_tiles[] = {&few_rows, &pair, &s8_rows};
 
 /* NULL: none such. */
-static const wide_tile *wide_tile_of_rows(const linear_problem *p, uint32_t rows)
+static const wide_tile *wide_tile_of_size(const linear_problem *p, uint32_t rows, uint32_t columns)
 {
     for (size_t i = 0; i < LLMK_COUNT(wide_tiles); i++)
-        if (wide_tiles[i]->rows == rows && takes(p, wide_tiles[i]))
+        if (wide_tiles[i]->rows == rows && wide_tiles[i]->columns == columns &&
+            takes(p, wide_tiles[i]))
             return wide_tiles[i];
     return NULL;
 }
 
-bool llmk_linear_packed_takes_rows(const linear_problem *p, uint32_t rows)
+bool llmk_linear_packed_takes_tile(const linear_problem *p, uint32_t rows, uint32_t columns)
 {
-    return wide_tile_of_rows(p, rows) != NULL;
-}
-
-/* What a tile of so many rows takes, the last one not full, by the time of a product. */
-static uint64_t time_of(const linear_problem *p, const wide_tile *t)
-{
-    return (p->x.nrows + t->rows - 1) / t->rows * t->rows * t->percent;
+    return wide_tile_of_size(p, rows, columns) != NULL;
 }
 
 /* NULL: none. A batch-invariant call of few rows, too, takes what serves many. */
 static const wide_tile *wide_tile_of(const llmk_launch *launch, const linear_problem *p)
 {
-    if (launch->config) /* value[1]: rows of a wide tile, or 0 */
-        return wide_tile_of_rows(p, launch->config->value[1]);
-    const wide_tile *tile = &many_rows;
+    if (launch->config) /* value: columns and rows of a wide tile; or rows, and 0 */
+        return wide_tile_of_size(p, launch->config->value[1], launch->config->value[0]);
+    const wide_tile *tile = &pair;
     if (p->weights->layout != LLMK_LAYOUT_U4_NV)
-        tile = p->x.nrows > 64 || p->batch_invariant ? &tall_s8 : NULL;
+        tile = p->x.nrows > 64 || p->batch_invariant ? &s8_rows : NULL;
     else if (p->x.nrows <= few_rows.rows && !p->batch_invariant)
         tile = &few_rows;
-    else if (time_of(p, &tall) < time_of(p, &many_rows) && takes(p, &tall) && !p->batch_invariant)
-        tile = &tall;
     return tile && takes(p, tile) ? tile : NULL;
 }
 
-#define PLACES  2u /* of a compute unit, for work-groups that share tiles */
 #define LEAST_K 512u
 /* Of tiles for all places, from which a last turn that is not full is little. */
 #define MOST_TURNS (uint64_t)4
+/* Eighths of a tile, from which on parts of tiles gain less than it takes them to meet. */
+#define MOST_EIGHTHS 7u
 
 /* How tiles of a segment are shared out (linear_split.h): the work-groups, and what each has. */
 static void share_out(const llmk_launch *launch, const linear_problem *p, const wide_tile *tile,
@@ -136,7 +130,8 @@ static void share_out(const llmk_launch *launch, const linear_problem *p, const 
     const uint32_t units = launch->ctx->caps.compute_units;
     const uint64_t tiles = (p->x.nrows + tile->rows - 1) / tile->rows *
                            ((segment->rows + tile->columns - 1) / tile->columns);
-    const uint32_t places = tiles <= units ? units : PLACES * units;   /* few tiles: few parts */
+    const uint32_t places =
+        tiles <= units ? units : tile->places * units;                 /* few tiles: few parts */
     const uint32_t stage = w->groups > 1 ? w->group_size : tile->step; /* of K, for the kernel */
     const uint64_t stages = (w->k + stage - 1) / stage, whole = tiles / places * places;
     r->groups = (uint32_t)tiles;
@@ -147,7 +142,7 @@ static void share_out(const llmk_launch *launch, const linear_problem *p, const 
     const uint64_t least = (LEAST_K + stage - 1) / stage;
     const uint64_t even = llmk_linear_split_per(tiles - whole, stages, places);
     const uint64_t per = even > least ? even : least;
-    if (per >= stages)
+    if (per * 8 > stages * MOST_EIGHTHS)
         return;
     const uint64_t sharers = ((tiles - whole) * stages + per - 1) / per;
     r->groups = whole ? places : (uint32_t)sharers;
@@ -161,8 +156,8 @@ static llmk_status launch_wide(llmk_launch *launch, const linear_problem *p, con
     const char *w = llmk_layout_is_u4(p->weights->layout) ? " -DW=u4_nv" : " -DW=s8_nv";
     const char *grouped = p->weights->groups > 1 ? " -DGROUPED=1" : " -DGROUPED=0";
     char defines[128];
-    llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype), tile == &tall ? "" : w,
-              tile == &tall ? "" : grouped, " -DFRAGMENT_MMA", unit, NULL);
+    llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype), tile == &pair ? "" : w,
+              grouped, " -DFRAGMENT_MMA", unit, NULL);
     for (size_t i = 0; i < p->weights->segment_count; i++) {
         const llmk_segment *segment = &p->weights->segments[i];
         linear_recipe r = {.file = tile->file,
@@ -170,7 +165,7 @@ static llmk_status launch_wide(llmk_launch *launch, const linear_problem *p, con
                            .kernel = tile->kernel,
                            .rows = tile->rows,
                            .columns = tile->columns,
-                           .local = {ITEMS, 1, 1}};
+                           .local = {tile->items, 1, 1}};
         share_out(launch, p, tile, segment, &r);
         LLMK_TRY(llmk_linear_run_segment(launch, p, &r, segment));
     }

@@ -12,8 +12,9 @@ static uint64_t bytes_for(uint32_t groups)
 uint64_t llmk_linear_split_bytes_on(llmk_context *ctx)
 {
     llmk_reason why;
-    const bool any =
-        llmk_nv_supported(ctx, &why) || llmk_variant_is_forced(ctx, "linear", "emulated-nv-packed");
+    const bool any = llmk_nv_supported(ctx, &why) ||
+                     llmk_variant_is_forced(ctx, "linear", "emulated-nv-packed") ||
+                     llmk_variant_is_forced(ctx, "linear", "emulated-nv");
     return any ? bytes_for(ctx->caps.compute_units) : 0;
 }
 

@@ -4,6 +4,7 @@
  * the kernel, docs/notes/performance.md the sizes chosen here.
  */
 #include "ops/linear.h"
+#include "ops/linear_split.h"
 
 #include <stdio.h>
 
@@ -125,7 +126,8 @@ static bool is_plain(const linear_problem *p)
 {
     const llmk_weights *w = p->weights;
     if (!p->x.unit || !p->x.simple || p->x.align < 16 || w->k % PLAIN_STEP != 0 ||
-        p->x.rows.s0 > UINT32_MAX / PLAIN_TILE)
+        p->x.rows.s0 > UINT32_MAX / PLAIN_TILE ||
+        (p->x.nrows / PLAIN_TILE + 1) * (w->n / PLAIN_TILE + 1) > INT32_MAX)
         return false;
     for (size_t i = 0; i < w->segment_count; i++)
         if (w->segments[i].rows < PLAIN_TILE || w->segments[i].rows % 8 != 0)
@@ -197,6 +199,34 @@ static llmk_status launch_tiled(llmk_launch *launch, const linear_problem *p, co
     return llmk_linear_run(launch, p, &r);
 }
 
+/* Work-groups of nv's tile on a compute unit; stages of a part, at least; eighths of a last turn's
+ * places, from which on parts of tiles gain less than it takes them to meet. */
+#define PLACES       2u
+#define LEAST_STAGES 16u
+#define MOST_EIGHTHS 7u
+
+/* Those tiles of a segment that do not fill a turn are shared out among all places. */
+static void share_out(const llmk_launch *launch, const linear_problem *p,
+                      const llmk_segment *segment, linear_recipe *r)
+{
+    const uint32_t units = launch->ctx->caps.compute_units;
+    const uint64_t tiles = (p->x.nrows + PLAIN_TILE - 1) / PLAIN_TILE *
+                           ((segment->rows + PLAIN_TILE - 1) / PLAIN_TILE);
+    const uint32_t places = tiles <= units ? units : PLACES * units;
+    const uint64_t stages = p->weights->k / PLAIN_STEP, left = tiles % places;
+    r->groups = (uint32_t)tiles;
+    if (left == 0 || left * 8 > places * (uint64_t)MOST_EIGHTHS ||
+        !llmk_linear_may_split(p, left, stages, units))
+        return;
+    const uint64_t even = llmk_linear_split_per(left, stages, places);
+    const uint64_t per = even > LEAST_STAGES ? even : LEAST_STAGES;
+    if (per >= stages)
+        return;
+    r->whole = (uint32_t)(tiles - left);
+    r->per = (uint32_t)per;
+    r->groups = r->whole + (uint32_t)((left * stages + per - 1) / per);
+}
+
 /* nv's tile, by the faster kernel where it serves. */
 static llmk_status launch_nv(llmk_launch *launch, const linear_problem *p, const config *c)
 {
@@ -205,13 +235,18 @@ static llmk_status launch_nv(llmk_launch *launch, const linear_problem *p, const
     char defines[80];
     llmk_join(defines, sizeof defines, "-DX=", llmk_dtype_name(p->x.dtype), " ", c->unit, NULL);
     defines[strlen(defines) - 1] = '\0'; /* the unit's last space */
-    const linear_recipe r = {.file = "linear/linear_tiled_plain.cl",
-                             .defines = defines,
-                             .kernel = "linear_tiled_plain",
-                             .rows = c->tile->rows,
-                             .columns = c->tile->columns,
-                             .local = {c->tile->items, 1, 1}};
-    return llmk_linear_run(launch, p, &r);
+    for (size_t i = 0; i < p->weights->segment_count; i++) {
+        linear_recipe r = {.file = "linear/linear_tiled_plain.cl",
+                           .defines = defines,
+                           .kernel = "linear_tiled_plain",
+                           .rows = c->tile->rows,
+                           .columns = c->tile->columns,
+                           .local = {c->tile->items, 1, 1},
+                           .has_split = true};
+        share_out(launch, p, &p->weights->segments[i], &r);
+        LLMK_TRY(llmk_linear_run_segment(launch, p, &r, &p->weights->segments[i]));
+    }
+    return LLMK_OK;
 }
 
 /* ---- The variants: which devices, and what else ---- */

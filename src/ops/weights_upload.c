@@ -377,6 +377,28 @@ static void reorder(const upload *u)
     }
 }
 
+/* Where a group's scale is 0, all of its codes become the one that means 0: sums that count in units
+ * of the group's scale (linear_packed_turn.clh) then need no masks. */
+static void silence(const upload *u)
+{
+    const llmk_weights *w = u->w;
+    const uint64_t size = w->scale_pitch / w->block / w->groups;
+    for (uint64_t r = 0; r < u->rows; r++)
+        for (uint64_t g = 0; g < w->groups; g++) {
+            const uint8_t *scale = u->scales + r * u->scale_pitch + g * size;
+            uint8_t bits = scale[size - 1] & 0x7f;
+            for (uint64_t b = 0; b + 1 < size; b++)
+                bits |= scale[b];
+            if (bits)
+                continue;
+            uint8_t *row = u->data + r * u->pitch;
+            const uint64_t first = g * w->group_size, last = first + w->group_size;
+            const uint8_t zero = filler_of(u, r, first);
+            for (uint64_t i = first; i < last && i < w->depth; i++)
+                row[i / 2] = (uint8_t)((row[i / 2] & 0xf0 >> (i & 1) * 4) | zero << (i & 1) * 4);
+        }
+}
+
 /* Fillers read any column of x. */
 static llmk_status put_order(const upload *u)
 {
@@ -420,6 +442,8 @@ static llmk_status upload_tile(upload *u, const llmk_segment *s)
         LLMK_TRY(take_zeros(u));
     if (u->order->column)
         reorder(u);
+    if (w->layout == LLMK_LAYOUT_U4_NV && w->groups > 1)
+        silence(u);
     if (w->block > 1) {
         llmk_weights_block_rows(w, u->rows, &tile, &u->blocks);
         tile = u->blocks;

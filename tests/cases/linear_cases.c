@@ -238,14 +238,14 @@ static const case_entry entries[] = {
     {"n=100 k=320 x=f32 w=q4_0 y=f32 layout=nv", CASE_QUICK},
     {"m=67 n=100 k=320 x=f32 w=q8_0 y=bf16 layout=nv", CASE_QUICK},
     {"m=66 n=33 k=1003 w=w4 group=64 y=f32 layout=nv", CASE_QUICK},
-    {"m=70 n=270 k=448 w=w4 group=64 y=f32 layout=nv", CASE_QUICK}, /* wide tiles of nv-packed */
+    {"m=70 n=470 k=448 w=w4 group=64 y=f32 layout=nv", CASE_QUICK}, /* wide tiles of nv-packed */
     {"m=140 n=150 k=416 w=w8 bias=f16 y=f32 layout=nv", CASE_QUICK},
-    {"m=40 n=256 k=768 w=w4 group=64 y=f32 layout=nv", CASE_QUICK}, /* tiles shared along K */
+    {"m=40 n=448 k=768 w=w4 group=64 y=f32 layout=nv", CASE_QUICK}, /* tiles shared along K */
     {"m=70 n=520 k=640 w=w4 group=128 layout=nv", CASE_QUICK},
-    {"m=40 n=256 k=832 w=w4 group=128 y=f32 layout=nv", CASE_QUICK}, /* the last group is short */
+    {"m=40 n=456 k=832 w=w4 group=128 y=f32 layout=nv", CASE_QUICK}, /* the last group is short */
     {"m=20 n=130 k=448 w=w4 group=128 y=f32 layout=nv", CASE_QUICK},
     {"m=70 n=140 k=864 x=bf16 w=w8 y=bf16 layout=nv", CASE_QUICK},
-    {"m=33 n=264 k=256 x=bf16 w=w4 y=f32 bias=f16 residual=f32 layout=nv", CASE_QUICK},
+    {"m=33 n=456 k=256 x=bf16 w=w4 y=f32 bias=f16 residual=f32 layout=nv", CASE_QUICK},
     {"m=20 n=150 k=640 w=w4 group=128 zeros=none y=f32 layout=nv", CASE_QUICK},
     {"m=29 n=264 k=256 x=bf16 w=w4 group=256 residual=f32 y=f32 layout=nv", CASE_QUICK},
     {"m=130 n=200 k=160 y=f32 residual=f32", CASE_QUICK}, /* plain rows, for nv */

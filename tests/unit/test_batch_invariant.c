@@ -29,7 +29,7 @@ static const setting settings[] = {
     {"q4_1", NULL, LLMK_FORMAT_GGUF_Q4_1, 70, 1056, 0, 512, LLMK_F16, LLMK_CLASS_OF_DEVICE},
     {"w4 on the emulated matrix unit", "linear:emulated-nv-packed", LLMK_FORMAT_W4, 33, 200, 64, 65,
      LLMK_F16, LLMK_CLASS_NV},
-    {"w4 on the emulated matrix unit, wide tiles", "linear:emulated-nv-packed", LLMK_FORMAT_W4, 264,
+    {"w4 on the emulated matrix unit, wide tiles", "linear:emulated-nv-packed", LLMK_FORMAT_W4, 456,
      256, 64, 65, LLMK_F16, LLMK_CLASS_NV},
     {"w8 on the emulated matrix unit, wide tiles", "linear:emulated-nv-packed", LLMK_FORMAT_W8, 136,
      160, 0, 65, LLMK_F16, LLMK_CLASS_NV},

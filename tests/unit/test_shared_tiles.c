@@ -10,12 +10,33 @@
 
 #include <stdlib.h>
 
-static const char *const lines[] = {
-    "linear m=40 n=256 k=768 w=w4 group=64 y=f32 layout=nv",
-    "linear m=40 n=256 k=832 w=w4 group=128 y=f32 layout=nv",
-    "linear m=140 n=150 k=1056 w=w8 y=f32 layout=nv",
-};
-#define LINES LLMK_COUNT(lines)
+#define LINES 3
+
+typedef struct kind {
+    const char *variant;
+    const char *lines[LINES];
+} kind;
+
+#define PACKED(name)                                                                               \
+    {                                                                                              \
+        name,                                                                                      \
+        {                                                                                          \
+            "linear m=40 n=448 k=1152 w=w4 group=64 y=f32 layout=nv",                              \
+                "linear m=40 n=448 k=2112 w=w4 group=128 y=f32 layout=nv",                         \
+                "linear m=140 n=150 k=1056 w=w8 y=f32 layout=nv"                                   \
+        }                                                                                          \
+    }
+#define TILED(name)                                                                                \
+    {                                                                                              \
+        name,                                                                                      \
+        {                                                                                          \
+            "linear m=20 n=264 k=544 y=f32", "linear m=140 n=264 k=544 x=bf16 w=bf16 y=f32",       \
+                "linear m=20 n=264 k=576 y=f32"                                                    \
+        }                                                                                          \
+    }
+static kind emulated_packed = PACKED("linear:emulated-nv-packed"),
+            packed = PACKED("linear:nv-packed"), emulated_tiled = TILED("linear:emulated-nv"),
+            tiled = TILED("linear:nv");
 
 static case_run *make_run(const fixture *f, const char *line)
 {
@@ -70,8 +91,9 @@ static uint8_t *read_y(const fixture *f, const llmk_tensor *y, size_t bytes)
 /* All sizes with one workspace, behind each other: right, and the same bits again. */
 static void test_turns(void **state)
 {
+    const kind *tested = *state;
     fixture f;
-    if (!open_fixture(&f, *state)) {
+    if (!open_fixture(&f, tested->variant)) {
         close_fixture(&f);
         skip();
     }
@@ -81,7 +103,7 @@ static void test_turns(void **state)
     uint8_t *first[LINES];
     size_t size[LINES];
     for (size_t i = 0; i < LINES; i++) {
-        runs[i] = make_run(&f, lines[i]);
+        runs[i] = make_run(&f, tested->lines[i]);
         args[i] = args_of(runs[i]);
         size[i] = (size_t)(args[i].y.dim[0] * args[i].y.dim[1] * sizeof(float));
         if (!w)
@@ -106,7 +128,7 @@ static void test_turns(void **state)
     for (size_t i = 0; i < LINES; i++) {
         const case_result result = case_run_check(runs[i]); /* with a workspace of its own */
         if (!result.ok)
-            fail_msg("%s: %s", lines[i], result.message);
+            fail_msg("%s: %s", tested->lines[i], result.message);
         uint8_t *y = read_y(&f, &args[i].y, size[i]);
         assert_memory_equal(first[i], y, size[i]);
         free(y);
@@ -119,15 +141,16 @@ static void test_turns(void **state)
 
 static void test_refused(void **state)
 {
+    const kind *tested = *state;
     fixture f, other;
-    const bool can = open_fixture(&f, *state);
-    open_fixture(&other, *state);
+    const bool can = open_fixture(&f, tested->variant);
+    open_fixture(&other, tested->variant);
     if (!can) {
         close_fixture(&other);
         close_fixture(&f);
         skip();
     }
-    case_run *run = make_run(&f, lines[0]);
+    case_run *run = make_run(&f, tested->lines[0]);
     llmk_linear_args args = args_of(run);
     const uint64_t bytes = needed(&f, &args);
     assert_true(bytes > 0);
@@ -200,10 +223,12 @@ static void test_unused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        {"turns, emulated", test_turns, NULL, NULL, "linear:emulated-nv-packed"},
-        {"turns, nv-packed", test_turns, NULL, NULL, "linear:nv-packed"},
-        {"refused, emulated", test_refused, NULL, NULL, "linear:emulated-nv-packed"},
-        {"refused, nv-packed", test_refused, NULL, NULL, "linear:nv-packed"},
+        {"turns, emulated", test_turns, NULL, NULL, &emulated_packed},
+        {"turns, nv-packed", test_turns, NULL, NULL, &packed},
+        {"turns, emulated nv", test_turns, NULL, NULL, &emulated_tiled},
+        {"turns, nv", test_turns, NULL, NULL, &tiled},
+        {"refused, emulated", test_refused, NULL, NULL, &emulated_packed},
+        {"refused, nv-packed", test_refused, NULL, NULL, &packed},
         cmocka_unit_test(test_needed),
         cmocka_unit_test(test_unused),
     };

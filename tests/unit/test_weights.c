@@ -218,7 +218,7 @@ static void test_nv_u4(void **state)
     uint8_t zeros[N][G], held_zeros[G][N / 2], held[N * K / 2];
     for (unsigned r = 0; r < N; r++)
         for (unsigned g = 0; g < G; g++) {
-            scales[r][g] = (float)(r + 100 * g);
+            scales[r][g] = (float)(1 + r + 100 * g);
             zeros[r][g] = (uint8_t)((r + 5 * g) % 16);
         }
     for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
@@ -243,6 +243,43 @@ static void test_nv_u4(void **state)
             for (unsigned g = 0; g < G; g++) {
                 assert_true(held_scales[g][place[r]] == scales[r][g]);
                 assert_int_equal(held_zeros[g][place[r] / 2] >> place[r] % 2 * 4 & 15, zeros[r][g]);
+            }
+        llmk_weights_free(w);
+    }
+}
+
+/* Where a group's scale is 0, of either sign, its codes become the zero: kernels mask none. */
+static void test_nv_u4_scales_of_0(void **state)
+{
+    enum { N = 16, K = 128, G = 2, CODE = 7 };
+    float scales[N][G];
+    uint8_t zeros[N][G], codes[N][K / 2];
+    uint32_t held[N * K / 8];
+    memset(codes, CODE * 0x11, sizeof codes);
+    for (unsigned r = 0; r < N; r++)
+        for (unsigned g = 0; g < G; g++) {
+            scales[r][g] = r == 3 && g == 1 ? 0.0f : r == 9 && g == 0 ? -0.0f : 1.0f;
+            zeros[r][g] = (uint8_t)((r + 5 * g + 1) % 16);
+        }
+    llmk_weights_desc desc = LLMK_INIT(llmk_weights_desc);
+    desc.format = LLMK_FORMAT_W4;
+    desc.n = N;
+    desc.k = K;
+    desc.group_size = K / G;
+    desc.data = (llmk_source){.host = codes, .size = sizeof codes};
+    desc.scales = (llmk_source){.host = scales, .size = sizeof scales};
+    for (unsigned has_zeros = 0; has_zeros < 2; has_zeros++) {
+        if (has_zeros)
+            desc.zeros = (llmk_source){.host = zeros, .size = sizeof zeros};
+        llmk_weights *w = create_nv(*state, &desc);
+        read_back(*state, w->segments[0].data, sizeof held, held);
+        for (unsigned r = 0; r < N; r++)
+            for (unsigned k = 0; k < K; k++) {
+                const unsigned lane = r % 8 * 4 + k / 8 % 4, j = k / 32 % 2 * 2 + k / 4 % 2;
+                const unsigned nibble = r / 8 + k / 2 % 2 * 2 + k % 2 * 4, g = k / (K / G);
+                const unsigned code = held[k / 64 * 128 + lane * 4 + j] >> 4 * nibble & 15;
+                const bool silent = fpclassify(scales[r][g]) == FP_ZERO;
+                assert_int_equal(code, !silent ? CODE : has_zeros ? zeros[r][g] : 8);
             }
         llmk_weights_free(w);
     }
@@ -676,6 +713,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_info, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_bits, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_nv_u4, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_nv_u4_scales_of_0, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_nv_s8, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_nv_bytes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_nv_segments, set_up, tear_down),

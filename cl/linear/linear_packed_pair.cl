@@ -1,0 +1,474 @@
+// The linear layer on mma.sync for codes of 4 bits and more rows of x than linear_packed_wide_32 takes,
+// which are plain as linear_packed_wide.cl wants them; K is whole steps of 64, N a tile's columns or
+// more. A tile is 64 x 448. Two groups of four warps have its columns: the first 256, four blocks of
+// 16 rows of W a warp, and the other 192, three, so that every quarter of a compute unit has seven, and
+// somebody has products while the other warp has not. The build chooses
+//
+//     -DX=f16 | bf16   -DFRAGMENT_MMA, and perhaps -DFRAGMENT_EMULATED
+//     -DGROUPED=0 | 1   one scale a row of W, or f16 scales of groups of whole steps
+//
+// Sums count in units of the scale of their group, as in linear_packed_wide.cl.
+#define FRAGMENT_TYPE X
+#define W             u4_nv
+#ifndef FRAGMENT_EMULATED
+#include "common/nv.clh"
+#endif
+#include "common/async_copy.clh"
+#define SPLIT_LANE (forgotten((uint)get_local_id(0)) % 32)
+#include "linear/linear_packed_turn.clh"
+
+#include "linear/linear_packed_place.clh"
+#include "linear/linear_plain_rows.clh"
+
+#define WARPS     4 // of a group
+#define ITEMS     (2 * WARPS * FRAGMENT_WAVE)
+#define MAX_TILES 4                                     // blocks of 16 rows of W, of a warp
+#define BLOCKS    (WARPS * (MAX_TILES + MAX_TILES - 1)) // of a tile
+#define PARTS     8                                     // of eight rows of x
+#define TILE_M    (PARTS * 8)
+#define STEP_K    64
+
+#define X_CHUNKS    (STEP_K / 8) // of 16 bytes, of a row
+#define HALF_CHUNKS 4            // of 32 along K
+#define W_CHUNKS    32           // of a block
+#define X_HALF      (TILE_M * HALF_CHUNKS)
+#define X_COPIES    (TILE_M * X_CHUNKS / ITEMS)
+
+// Local memory, in bytes: two steps of W, then two of x, each 32 along K after 32 along K. All of it lies
+// in the order in which items copy it, and lanes load it. Codes are loaded by the lane that copied
+// them, so that the next ones may come as soon as they are in registers.
+#define W_SLOT (2 * WARPS * MAX_TILES * W_CHUNKS * 16)
+#define X_SLOT (TILE_M * X_CHUNKS * 16)
+#define X_AT   (2 * W_SLOT)
+#define LOCAL  ((2 * W_SLOT + 2 * X_SLOT) / 16) // chunks: 48 KiB
+
+// At the end a block's sums lie in local memory as rows of y.
+#define SUM_PITCH (16 + 4)
+
+// ---- A warp's place
+
+// The same for all lanes of a warp, and compilers know it.
+static inline uint of_warp(uint v)
+{
+#ifndef FRAGMENT_EMULATED
+    __asm__ volatile("shfl.sync.idx.b32 %0, %0, 0, 0x1f, 0xffffffff;" : "+r"(v));
+#endif
+    return v;
+}
+
+// The blocks of a warp, and the first of them.
+static inline uint own_tiles(uint warp)
+{
+    return warp < WARPS ? MAX_TILES : MAX_TILES - 1;
+}
+static inline uint own_block(uint warp)
+{
+    return warp * own_tiles(warp) + (warp < WARPS ? 0 : WARPS);
+}
+
+// ---- Copies
+
+typedef struct {
+    global const uint4 *x, *w; // this item's first chunks, of x and of the warp's first block
+    uint x_at, w_step;         // chunks: from x, of a row that exists; from block to block
+    uint blocks;               // that there are from the warp's first on
+} copies_t;
+
+LINEAR_INLINE copies_t copies_of(const linear_t a, fragment_unit unit, ulong row, uint block)
+{
+    copies_t c;
+    const uint item = unit.wave * FRAGMENT_WAVE + unit.lane, own = own_block(unit.wave);
+    const uint last = (uint)min(a.m - 1 - row, (ulong)TILE_M);
+    c.x = (global const uint4 *)((global const ushort *)a.x + a.x_rows.offset + row * a.x_rows.s0) +
+          item % HALF_CHUNKS;
+    c.x_at = min(item / HALF_CHUNKS, last) * (uint)(a.x_rows.s0 / 8);
+    c.w = (global const uint4 *)(a.data + (block + own) * a.pitch) + unit.lane;
+    c.w_step = (uint)(a.pitch / 16);
+    c.blocks = BLOCKS - own;
+    return c;
+}
+
+LINEAR_INLINE void copy_x(const copies_t *c, uint step, local uint4 *to)
+{
+    uint4 held;
+    FRAGMENT_UNROLL
+    for (uint i = 0; i < X_COPIES; i++)
+        async_copy(to + i * X_HALF, c->x + (c->x_at + step * X_CHUNKS) + i * HALF_CHUNKS, &held);
+}
+
+// A warp's block n; to: where its lanes load it from.
+LINEAR_INLINE void copy_w(const copies_t *c, uint step, local uint4 *to, uint n)
+{
+    uint4 held;
+#ifdef FRAGMENT_EMULATED // warps of three blocks take the last one again, and do not store it
+    const uint block = min(n, c->blocks - 1);
+#else
+    const uint block = n;
+#endif
+    async_copy(to + n * W_CHUNKS, c->w + (block * c->w_step + step * W_CHUNKS), &held);
+}
+
+// ---- A warp's products
+
+typedef struct {
+    float sum[MAX_TILES][PARTS][4];
+    uint x[PARTS][4];         // of 32 weights along K
+    uint codes[MAX_TILES][4]; // of a step
+    uint w[2][4];             // an operand of a block, and the next one
+    uint x_at, codes_at;      // of the present step: this lane's first bytes
+    uint x_to;                // and this item's
+    halves_zeros zero[MAX_TILES];
+#if GROUPED
+    groups_t groups;
+#endif
+} work_t;
+
+// So many bytes behind p: they need no shift.
+static inline local uint4 *bytes_from(local uint4 *p, uint bytes)
+{
+    return (local uint4 *)((local uchar *)p + bytes);
+}
+
+LINEAR_INLINE void load_x(work_t *s, local uint4 *memory, uint half_k, uint p)
+{
+    const uint4 v = load_local(bytes_from(memory, s->x_at) + half_k * X_HALF + p * 8 * HALF_CHUNKS);
+    s->x[p][0] = v.x;
+    s->x[p][1] = v.y;
+    s->x[p][2] = v.z;
+    s->x[p][3] = v.w;
+}
+
+LINEAR_INLINE void load_codes_of(work_t *s, local uint4 *memory, uint n)
+{
+    const uint4 v = load_local(bytes_from(memory, s->codes_at) + n * W_CHUNKS);
+    s->codes[n][0] = v.x;
+    s->codes[n][1] = v.y;
+    s->codes[n][2] = v.z;
+    s->codes[n][3] = v.w;
+}
+
+// Registers 2i and 2i + 1 of operand j of block n.
+LINEAR_INLINE void make_half(work_t *s, uint n, uint half_k, uint j, uint i)
+{
+#if GROUPED
+    turned_operand(s->codes[n][half_k * 2 + j], s->zero[n], i, s->w[j] + 2 * i);
+#else
+    u4_half_operand(s->codes[n][half_k * 2 + j], s->zero[n], i, s->w[j] + 2 * i);
+#endif
+}
+
+// Where a group of weights begins: the quotients for block n's sums.
+LINEAR_INLINE float2 turn_of(fragment_unit unit, work_t *s, uint n)
+{
+#if GROUPED
+    const uint4 t = quad_get(unit, s->groups.turn, n);
+    s->zero[n] = turned_zeros(t.z);
+    return as_float2(t.xy);
+#else
+    return 1.0f;
+#endif
+}
+
+// A pair of block n's sums, of 2 PARTS.
+LINEAR_INLINE void turn_pair(work_t *s, uint n, uint pair, float2 turn)
+{
+    s->sum[n][pair / 2][pair % 2 * 2] *= pair % 2 ? turn.y : turn.x;
+    s->sum[n][pair / 2][pair % 2 * 2 + 1] *= pair % 2 ? turn.y : turn.x;
+}
+
+// What a block's products are given to do beside them: the block after it, its half of the step, and
+// where a group of weights begins the quotients of its scales, else NULL.
+typedef struct {
+    uint after, half_after;
+    const float2 *turn;
+} beside_t;
+
+// The products of block n and operand j; half_k is theirs.
+LINEAR_INLINE void multiply(fragment_unit unit, work_t *s, uint n, uint half_k, uint j,
+                            const beside_t b)
+{
+    FRAGMENT_UNROLL
+    for (uint p = 0; p < PARTS; p++) {
+        mma_instruction(unit, s->sum[n][p], s->w[j], s->x[p] + 2 * j);
+        if (b.turn)
+            turn_pair(s, b.after, j * PARTS + p, *b.turn);
+        if (p % (PARTS / 2) == 0 && j == 0)
+            make_half(s, n, half_k, 1, p / (PARTS / 2));
+        else if (p % (PARTS / 2) == 0)
+            make_half(s, b.after, b.half_after, 0, p / (PARTS / 2));
+    }
+}
+
+// Those of the last block and operand 1, after which x is that of `half_x` of the step.
+LINEAR_INLINE void multiply_last(fragment_unit unit, work_t *s, const beside_t b,
+                                 local uint4 *memory, uint half_x, const uint tiles)
+{
+    FRAGMENT_UNROLL
+    for (uint p = 0; p < PARTS; p++) {
+        mma_instruction(unit, s->sum[tiles - 1][p], s->w[1], s->x[p] + 2);
+        load_x(s, memory, half_x, p);
+        if (b.turn)
+            turn_pair(s, b.after, PARTS + p, *b.turn);
+        if (p % (PARTS / 2) == 0)
+            make_half(s, b.after, b.half_after, 0, p / (PARTS / 2));
+    }
+}
+
+// From the last block of the step before on. begins: whether a group of weights does; last: the step
+// past which there is nothing to copy but again the last one, which nobody reads. What comes next
+// takes the place of codes and x as soon as nobody needs them. A round of copies has codes, the next
+// one x: codes are waited for a step later than x that is asked for after them.
+LINEAR_INLINE void multiply_step(const linear_t a, fragment_unit unit, work_t *s,
+                                 const copies_t *copies, local uint4 *memory, uint step, uint last,
+                                 const bool begins, const uint tiles)
+{
+    float2 turn = begins ? turn_of(unit, s, 0) : (float2)(1.0f, 1.0f);
+    const beside_t first = {0, 0, begins ? &turn : 0};
+    multiply(unit, s, tiles - 1, 1, 0, first);
+    load_codes_of(s, memory, tiles - 1);
+    FRAGMENT_UNROLL
+    for (uint n = 0; n < tiles; n++)
+        copy_w(copies, min(step + 2, last), bytes_from(memory, s->codes_at), n);
+    async_commit();
+    s->codes_at ^= W_SLOT;
+    multiply_last(unit, s, first, memory, 0, tiles);
+    FRAGMENT_UNROLL
+    for (uint n = 0; n < tiles; n++) {
+        const bool turns = begins && n + 1 < tiles;
+        if (turns)
+            turn = turn_of(unit, s, n + 1);
+        const beside_t b = {(n + 1) % tiles, n + 1 < tiles ? 0 : 1, turns ? &turn : 0};
+        multiply(unit, s, n, 0, 0, b);
+        if (n + 1 < tiles)
+            multiply(unit, s, n, 0, 1, b);
+        else
+            multiply_last(unit, s, b, memory, 1, tiles);
+    }
+#if GROUPED
+    if (begins)
+        turn_to_next(a, &s->groups);
+#endif
+    async_wait(1);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    // x of the next step is there, and all warps have loaded that of this one.
+    copy_x(copies, min(step + 2, last), bytes_from(memory, s->x_to));
+    async_commit();
+    s->x_at ^= X_SLOT;
+    s->x_to ^= X_SLOT;
+    FRAGMENT_UNROLL
+    for (uint n = 0; n + 1 < tiles; n++) {
+        const beside_t b = {n + 1, 1, 0};
+        multiply(unit, s, n, 1, 0, b);
+        load_codes_of(s, memory, n);
+        multiply(unit, s, n, 1, 1, b);
+    }
+}
+
+LINEAR_INLINE void begin(const linear_t a, fragment_unit unit, work_t *s, uint block, uint blocks,
+                         uint step, uint steps, const uint tiles)
+{
+#if GROUPED
+    const uint period = a.group_size / STEP_K, group = step / period;
+    const uint n = min(unit.lane % 4, min(tiles, blocks) - 1);
+    s->groups.entry = ((block + n) * a.groups + group) * 8 + unit.lane / 4;
+    s->groups.more = (steps - 1) / period - group;
+    s->groups.scale = 0x3c003c00u; // of no products: any other than 0
+    ask_for_group(a, &s->groups);
+    turn_to_next(a, &s->groups);
+#endif
+    FRAGMENT_UNROLL
+    for (uint n = 0; n < MAX_TILES; n++) {
+#if GROUPED
+        s->zero[n] = (halves_zeros){0, 0};
+#else
+        const uint at = block + min(n, min(tiles, blocks) - 1);
+        s->zero[n] = group_zeros(a, load_group(a, at, 0, unit.lane / 4));
+#endif
+        FRAGMENT_UNROLL
+        for (uint p = 0; p < PARTS; p++) {
+            FRAGMENT_UNROLL
+            for (uint e = 0; e < 4; e++)
+                s->sum[n][p][e] = 0.0f;
+        }
+    }
+    // The first step begins with a block of the one before it.
+    FRAGMENT_UNROLL
+    for (uint i = 0; i < 4; i++) {
+        s->w[0][i] = s->codes[tiles - 1][i] = 0;
+        FRAGMENT_UNROLL
+        for (uint p = 0; p < PARTS; p++)
+            s->x[p][i] = 0;
+    }
+}
+
+// Steps `step` to `steps` - 1, from block `block` of W on.
+LINEAR_INLINE void multiply_steps(const linear_t a, fragment_unit unit, work_t *s,
+                                  local uint4 *memory, ulong row, uint block, uint step, uint steps,
+                                  const uint tiles)
+{
+    const copies_t copies = copies_of(a, unit, row, block);
+    const uint last = steps - 1, period = GROUPED ? a.group_size / STEP_K : 1;
+    s->x_at = X_AT + unit.lane * 16;
+    s->x_to = X_AT + (unit.wave * FRAGMENT_WAVE + unit.lane) * 16;
+    s->codes_at = (unit.wave * MAX_TILES * W_CHUNKS + unit.lane) * 16;
+    FRAGMENT_UNROLL
+    for (uint i = 0; i < 2; i++) {
+        FRAGMENT_UNROLL
+        for (uint n = 0; n < tiles; n++)
+            copy_w(&copies, min(step + i, last), bytes_from(memory, s->codes_at ^ i * W_SLOT), n);
+        copy_x(&copies, min(step + i, last), bytes_from(memory, s->x_to ^ i * X_SLOT));
+        async_commit();
+    }
+    begin(a, unit, s, block + own_block(unit.wave), copies.blocks, step, steps, tiles);
+    async_wait(1);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    FRAGMENT_UNROLL
+    for (uint n = 0; n + 1 < tiles; n++)
+        load_codes_of(s, memory, n);
+    uint left = 0; // steps of this group of weights
+    _Pragma("unroll 1") for (; step < steps; step++)
+    {
+        if (GROUPED && left == 0) {
+            left = period;
+            multiply_step(a, unit, s, &copies, memory, step, last, true, tiles);
+        } else {
+            multiply_step(a, unit, s, &copies, memory, step, last, false, tiles);
+        }
+        left--;
+    }
+    const beside_t none = {0, 0, 0};
+    multiply(unit, s, tiles - 1, 1, 0, none);
+    FRAGMENT_UNROLL
+    for (uint i = 0; i < PARTS; i++)
+        mma_instruction(unit, s->sum[tiles - 1][i], s->w[1], s->x[i] + 2);
+    async_wait(0);
+}
+
+LINEAR_INLINE void apply_scales(const linear_t a, fragment_unit unit, work_t *s, uint block,
+                                uint blocks)
+{
+    FRAGMENT_UNROLL
+    for (uint n = 0; n < MAX_TILES; n++) {
+#if GROUPED
+        const uint4 own = (uint4)(s->groups.scale, 0u, 0u, 0u);
+        const float2 scale = unit_scales(quad_get(unit, own, n).x) / CODE_UNIT;
+#else
+        const float2 scale =
+            group_scales(a, load_group(a, block + min(n, blocks - 1), 0, unit.lane / 4));
+#endif
+        FRAGMENT_UNROLL
+        for (uint p = 0; p < PARTS; p++) {
+            FRAGMENT_UNROLL
+            for (uint e = 0; e < 4; e++)
+                s->sum[n][p][e] *= e < 2 ? scale.x : scale.y;
+        }
+    }
+}
+
+// ---- Tiles, and parts of them
+
+// A warp's sums, block after block.
+LINEAR_INLINE void store_tile(const linear_t a, fragment_unit unit, const work_t *s,
+                              local uint4 *memory, const place_t p)
+{
+    local float *sums = (local float *)memory + unit.wave * (TILE_M * SUM_PITCH);
+    _Pragma("unroll 1") for (uint n = 0; n < MAX_TILES; n++)
+    {
+        const uint this = forgotten(1u << n); // which must not become an index: sums are registers
+        warp_barrier();
+        FRAGMENT_UNROLL
+        for (uint i = 0; i < MAX_TILES; i++) {
+            if (!(this >> i & 1))
+                continue;
+            FRAGMENT_UNROLL
+            for (uint part = 0; part < PARTS; part++) {
+                FRAGMENT_UNROLL
+                for (uint e = 0; e < 4; e++)
+                    sums[(part * 8 + mma_column(unit, e)) * SUM_PITCH + mma_row(unit, e)] =
+                        s->sum[i][part][e];
+            }
+        }
+        warp_barrier();
+        if (n >= own_tiles(unit.wave))
+            continue;
+        const uint first = (p.block + own_block(unit.wave) + n) * 16;
+        const rows8_t to = rows8_of(a, p.row, first, 16);
+        if (to.plain && first >= p.column) {
+            FRAGMENT_UNROLL
+            for (uint i = 0; i < TILE_M * 2 / FRAGMENT_WAVE; i++) {
+                const uint at = unit.lane + i * FRAGMENT_WAVE, r = at / 2, c = at % 2 * 8;
+                if (p.row + r < a.m)
+                    store_row8(to, r, c, sums + r * SUM_PITCH + c);
+            }
+            continue;
+        }
+        _Pragma("unroll 1") for (uint i = unit.lane; i < TILE_M * 2; i += FRAGMENT_WAVE)
+        {
+            const uint r = i / 2, c = i % 2 * 8;
+            if (p.row + r < a.m && first + c >= p.column && first + c < a.n)
+                finish8(a, p.row + r, first + c, sums + r * SUM_PITCH + c);
+        }
+    }
+}
+
+// Stages of linear_pieces.clh: groups, of which the last may be short, or steps.
+LINEAR_INLINE uint stage_steps(const linear_t a)
+{
+    return GROUPED ? a.group_size / STEP_K : 1;
+}
+LINEAR_INLINE share_t share_here(const linear_t a, uint whole, uint per)
+{
+    const uint stage = stage_steps(a);
+    return share_of(a, whole, per, TILE_M, BLOCKS, (forgotten(a.k) / STEP_K + stage - 1) / stage);
+}
+
+LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *memory,
+                          const meet_t meet, uint whole, uint per)
+{
+    work_t s;
+    _Pragma("unroll 1") for (uint n = 0;; n++)
+    {
+        const share_t share = share_here(a, whole, per);
+        const place_t p = place_of(a, share, n, TILE_M, BLOCKS);
+        if (!piece_is_there(share, p.piece))
+            break;
+        const uint step = p.piece.begin * stage_steps(a),
+                   steps = min(p.piece.end * stage_steps(a), a.k / STEP_K);
+#ifdef FRAGMENT_EMULATED // whose items go the same way
+        multiply_steps(a, unit, &s, memory, p.row, p.block, step, steps, MAX_TILES);
+#else
+        unit.lane = forgotten((uint)get_local_id(0)) % FRAGMENT_WAVE;
+        unit.wave = of_warp(forgotten((uint)get_local_id(0)) / FRAGMENT_WAVE);
+        if (unit.wave < WARPS)
+            multiply_steps(a, unit, &s, memory, p.row, p.block, step, steps, MAX_TILES);
+        else
+            multiply_steps(a, unit, &s, memory, p.row, p.block, step, steps, MAX_TILES - 1);
+#endif
+        barrier(CLK_LOCAL_MEM_FENCE); // all have loaded the last step
+        // Worked out again, all this needs no registers while there are products.
+        n = forgotten(n);
+        unit.lane = forgotten((uint)get_local_id(0)) % FRAGMENT_WAVE;
+        unit.wave = forgotten((uint)get_local_id(0)) / FRAGMENT_WAVE;
+        const share_t again = share_here(a, whole, per);
+        const place_t q = place_of(a, again, n, TILE_M, BLOCKS);
+        const uint first = own_block(unit.wave);
+        apply_scales(a, unit, &s, q.block + first, BLOCKS - first);
+        bool stores = true;
+        if (!piece_is_whole(again, q.piece))
+            stores = packed_meet(again, q.piece, meet, &s.sum[0][0][0], MAX_TILES * PARTS * 4,
+                                 memory, unit.wave, 2 * WARPS);
+        if (stores)
+            store_tile(a, unit, &s, memory, q);
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+}
+
+kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
+RESIDENT(1) void linear_packed_pair(LINEAR_PARAMETERS, SPLIT_PARAMETERS)
+{
+    local uint4 memory[LOCAL];
+    FRAGMENT_UNIT(unit, 2 * WARPS);
+    const linear_t a = LINEAR_ARGUMENTS;
+    const meet_t meet = {split_sums, split_counts};
+    packed(a, unit, memory, meet, split_whole, split_per);
+}
