@@ -47,6 +47,7 @@ static const case_entry entries[] = {
     {"r=20 e=4 n=40 k=96 w=bf16 y=f32", CASE_QUICK},
     {"r=20 e=4 n=40 k=96 w=f32 y=f32", CASE_QUICK},
     {"r=20 e=4 n=40 k=96 w=w8 y=f32", CASE_QUICK},
+    {"r=20 e=1 n=40 k=96 w=w8 y=f32", CASE_QUICK},
     {"r=100 e=4 n=40 k=100 w=w8 group=24 y=f32", CASE_QUICK},
     {"r=20 e=4 n=40 k=96 w=w4 group=32 y=f32", CASE_QUICK},
     {"r=100 e=4 n=40 k=98 w=w4 group=14 y=f32 wscale=f32", CASE_QUICK},
