@@ -13,13 +13,19 @@
 
 #define DOWN_MAP 4 // of a slot's maps, the first one of down
 
+LINEAR_INLINE uint take_any(const layer_t l)
+{
+    return (uint)atomic_inc(counters_of(l.up.schedule, l.up.groups).next);
+}
+
 // By one item.
 LINEAR_INLINE void tell_layer(const layer_t l, told_t t)
 {
     const uint ways = parts_of(l.down, (uint)get_num_groups(0)).ways;
     if (get_group_id(0) == 0)
         *counters_of(l.up.schedule, l.up.groups).ways = (int)ways;
-    uint index = (uint)get_group_id(0), soon = 0;
+    // The first one, too, is taken: a work-group that does not run yet holds none.
+    uint index = take_any(l), soon = 0;
     part_t p;
     do {
         nv90_barrier_wait(t.free + t.slot * 8, t.phase ^ 1);
@@ -33,7 +39,7 @@ LINEAR_INLINE void tell_layer(const layer_t l, told_t t)
             nv90_barrier_wait(t.soon, soon);
             soon ^= 1;
             nv90_barrier_wait(t.free + t.slot * 8, t.phase ^ 1);
-            index = take_tile(counters_of(l.up.schedule, l.up.groups), index);
+            index = take_any(l);
         }
     } while (p.rows > 0);
     end_tiles(counters_of(l.up.schedule, l.up.groups));

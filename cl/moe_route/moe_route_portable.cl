@@ -31,12 +31,17 @@
 // A kernel of one work-group takes as long as its instructions take to arrive: loops are not unrolled, and
 // what is needed several times is one function.
 #define SHORT _Pragma("unroll 1")
+#ifdef LLMK_IMAGE_NVPTX_CLH
+#define ONCE __attribute__((noinline))
+#else // CPUs' compilers want functions with barriers inside their kernel
+#define ONCE inline
+#endif
 
 enum { SUM, LARGEST }; // NaN left out
 
 // Of v over this row of items: sixteen, or all if fewer, take the others' together, then everybody the
 // sixteen's. scratch has a float an item, and may be written at once afterwards.
-static __attribute__((noinline)) float together(float v, local float *scratch, uint how)
+static ONCE float together(float v, local float *scratch, uint how)
 {
     const uint i = get_local_id(0), n = get_local_size(0), heads = min(n, 16u);
     local float *row = scratch + get_local_id(1) * n;
@@ -58,8 +63,7 @@ static __attribute__((noinline)) float together(float v, local float *scratch, u
     return all;
 }
 
-static __attribute__((noinline)) float share_of_one(uint kind, float logit, float largest,
-                                                    float sum)
+static ONCE float share_of_one(uint kind, float logit, float largest, float sum)
 {
     return score_of(kind, logit, largest, sum);
 }

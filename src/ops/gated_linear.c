@@ -449,7 +449,9 @@ static llmk_status try_rows(llmk_trial *t, const problem *like, const sides *s,
     a.layout = like->layout;
     a.limit = clamped ? like->gate.limit : 0;
     a.alpha = clamped ? like->gate.alpha : 0;
-    a.x = llmk_trial_input(t, like->l.x.dtype, rows, k, 1, 1.0f, &x);
+    /* ReLU2 squares what may be stored as f16. */
+    const float size = like->gate.activation == LLMK_RELU2 ? 0.5f : 1.0f;
+    a.x = llmk_trial_input(t, like->l.x.dtype, rows, k, 1, size, &x);
     a.gate_weights = s->gate;
     a.up_weights = s->up;
     a.gate_bias = llmk_trial_input(t, LLMK_F32, 1, s->gate->n, 2, 1.0f, &bias);
@@ -484,15 +486,21 @@ static llmk_status try_rows(llmk_trial *t, const problem *like, const sides *s,
     return t->status;
 }
 
-/* Of K with whole vectors of x and, where the format has such, without; of several groups along K,
- * and of one. */
-static llmk_status make_matrix(llmk_trial *t, const llmk_weights *like, uint64_t n, bool odd,
-                               bool grouped, double **values, llmk_weights **out)
+/* With whole vectors of x and, where the format has such, without. */
+static uint64_t columns_of(const llmk_trial *t, const llmk_weights *like, bool odd)
 {
     const measures m = measures_of(t->variant);
     if (!m.grouped)
-        return llmk_linear_trial_matrix(t, like, n, odd, grouped, values, out);
-    const uint64_t k = m.even ? 160 : llmk_linear_trial_depth(like, false);
+        return llmk_linear_trial_columns(like, odd);
+    return m.even ? 160 : llmk_linear_trial_depth(like, false);
+}
+
+/* Of several groups along K, and of one. */
+static llmk_status make_matrix(llmk_trial *t, const llmk_weights *like, uint64_t n, uint64_t k,
+                               bool grouped, double **values, llmk_weights **out)
+{
+    if (!measures_of(t->variant).grouped)
+        return llmk_linear_trial_matrix(t, like, n, k, grouped, values, out);
     return llmk_linear_trial_weights(t, like, 1, n, k, !grouped, values, out);
 }
 
@@ -510,12 +518,17 @@ static llmk_status self_test(llmk_trial *t, const void *problem_)
                               : m.even && i > 0             ? m.rows + 2 * i - 1
                                                             : m.rows;
         const bool odd = i & 1, grouped = i & 2;
+        uint64_t k = columns_of(t, like->l.weights, odd);
+        if (split) { /* of two formats: one that both can have */
+            const uint64_t other = columns_of(t, like->gate.up, odd);
+            k = k == other ? k : k > 256 || other > 256 ? 512 : 256;
+        }
         llmk_weights *gate = NULL, *up = NULL;
         double *gate_values = NULL, *up_values = NULL;
-        status = make_matrix(t, like->l.weights, split ? m.outputs : 2 * m.outputs, odd, grouped,
+        status = make_matrix(t, like->l.weights, split ? m.outputs : 2 * m.outputs, k, grouped,
                              &gate_values, &gate);
         if (status == LLMK_OK && split)
-            status = make_matrix(t, like->gate.up, m.outputs, odd, grouped, &up_values, &up);
+            status = make_matrix(t, like->gate.up, m.outputs, k, grouped, &up_values, &up);
         const sides s = {gate, up, gate_values, up_values};
         if (status == LLMK_OK)
             status = try_rows(t, like, &s, scratch, rows);

@@ -402,15 +402,20 @@ llmk_status llmk_linear_trial_weights(llmk_trial *t, const llmk_weights *like, u
     return make_weights(t, &r, experts, n, k, group, *w, out);
 }
 
-llmk_status llmk_linear_trial_matrix(llmk_trial *t, const llmk_weights *like, uint64_t n, bool odd,
-                                     bool grouped, double **w, llmk_weights **out)
+uint64_t llmk_linear_trial_columns(const llmk_weights *like, bool odd)
 {
     const recipe r = recipe_of(like);
-    const uint64_t k = r.block == 256                       ? 512
-                       : r.layouts == LLMK_CLASS_NV && !odd ? WHOLE_STEPS
-                       : r.block == 32                      ? 160
-                       : odd                                ? 133
-                                                            : 136;
+    return r.block == 256                       ? 512
+           : r.layouts == LLMK_CLASS_NV && !odd ? WHOLE_STEPS
+           : r.block == 32                      ? 160
+           : odd                                ? 133
+                                                : 136;
+}
+
+llmk_status llmk_linear_trial_matrix(llmk_trial *t, const llmk_weights *like, uint64_t n,
+                                     uint64_t k, bool grouped, double **w, llmk_weights **out)
+{
+    const recipe r = recipe_of(like);
     const bool groups = r.format == LLMK_FORMAT_COMPRESSED_TENSORS && (grouped || r.order);
     *w = llmk_trial_doubles(t, n * k);
     if (!*w)

@@ -41,9 +41,11 @@ llmk_status llmk_linear_trial_weights(llmk_trial *t, const llmk_weights *like, u
                                       uint64_t n, uint64_t k, bool whole, double **w,
                                       llmk_weights **out);
 
-/* One matrix [n, K] that looks to kernels as `like` does. odd: K is no multiple of 8, where the
- * format can, and not whole steps; grouped: several groups along K, where it has such. */
-llmk_status llmk_linear_trial_matrix(llmk_trial *t, const llmk_weights *like, uint64_t n, bool odd,
-                                     bool grouped, double **w, llmk_weights **out);
+/* A K for one matrix; odd: no multiple of 8, where the format can, and not whole steps. */
+uint64_t llmk_linear_trial_columns(const llmk_weights *like, bool odd);
+/* The matrix [n, k], which looks to kernels as `like` does. grouped: several groups along K, where
+ * it has such. */
+llmk_status llmk_linear_trial_matrix(llmk_trial *t, const llmk_weights *like, uint64_t n,
+                                     uint64_t k, bool grouped, double **w, llmk_weights **out);
 
 #endif

@@ -411,7 +411,9 @@ llmk_status llmk_linear_w8a8_self_test(llmk_trial *t, const linear_problem *like
     for (unsigned i = 0; status == LLMK_OK && i < count; i++) {
         llmk_weights *weights = NULL;
         double *w = NULL;
-        status = llmk_linear_trial_matrix(t, like->weights, 70, i & 1, false, &w, &weights);
+        status = llmk_linear_trial_matrix(t, like->weights, 70,
+                                          llmk_linear_trial_columns(like->weights, i & 1), false,
+                                          &w, &weights);
         if (status == LLMK_OK)
             status = try_rows(t, like, weights, w, workspace, rows[i]);
         llmk_weights_free(weights);

@@ -64,6 +64,8 @@ static const case_entry entries[] = {
     {"m=3 n=17 k=512 w=q4_k y=f32", CASE_QUICK},
     {"m=66 n=17 k=512 w=q6_k layout=interleaved y=f32", CASE_QUICK},
     {"m=5 n=40 k=96 w=q4_0 mixed y=f32", CASE_QUICK},
+    {"m=5 n=17 k=256 w=q4_k mixed y=f32", CASE_QUICK},
+    {"m=20 n=96 k=256 act=relu2 w=w8 nv", CASE_QUICK},
     {"m=5 n=300 k=64 w=w8 split=9000 gb=f32 ub=f32 residual=f16 y=f32", CASE_QUICK},
     {"m=5 n=300 k=64 w=w8 split=9000 layout=packed gb=f32 y=f32", CASE_QUICK},
     /* the layouts of NVIDIA's matrix unit: scales, zeros, groups, edges of blocks */

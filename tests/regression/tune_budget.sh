@@ -25,7 +25,7 @@ grep -q ' 0 candidates dropped' out || fail "candidates were dropped"
     exit 0
 }
 "$build/llmk-tune" --db rows.json --list >listed
-[ "$(sed '/^Configurations/,$d' listed | grep -c ' used$')" -eq "$(grep -c '"op":' rows.json)" ] || {
+[ "$(sed '/^Rows in the library/,$d; /^Configurations/,$d' listed | grep -c ' used$')" -eq "$(grep -c '"op":' rows.json)" ] || {
     cat listed
     fail "rows of rows.json are not used"
 }
