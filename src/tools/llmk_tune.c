@@ -187,9 +187,17 @@ static int read_option(int option, settings *set)
                 return 0;
             }
         return complain("--level is device, architecture or vendor, not \"%s\"", optarg);
-    case FOR:
+    case FOR: {
+        const size_t digits = strncmp(optarg, "sm_", 3) == 0 ? strspn(optarg + 3, "0123456789a")
+                              : strncmp(optarg, "gfx", 3) == 0
+                                  ? strspn(optarg + 3, "0123456789abcdef")
+                                  : 0;
+        if (digits == 0 || optarg[3 + digits] || digits > 8)
+            return complain("--for is an architecture, such as sm_80 or gfx942, not \"%s\"",
+                            optarg);
         set->other = optarg;
         return 0;
+    }
     case AGAIN:
         set->again = true;
         return 0;

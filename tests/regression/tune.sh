@@ -46,6 +46,10 @@ expect 1 'no file of tuned rows; move it away' "$tune" --db foreign.json linear 
 expect 2 '--list takes no cases, such as "extra"' "$tune" --db a.json --list extra words
 expect 2 '--export takes no cases' "$tune" --db a.json --export out.json add
 expect 2 '--for goes with --export' "$tune" --db a.json --for sm_80 --list
+for other in '' pocl sm_ sm_80/ gfx942,gfx90a $'\xff'; do
+    expect 2 '--for is an architecture, such as sm_80 or gfx942, not "' "$tune" --db a.json --export other.json --for "$other"
+done
+[ ! -e other.json ] || fail "rows for no architecture were written"
 expect 2 'names of models have no slash' "$tune" --db a.json --model ../../etc/passwd
 expect 1 'cannot be created' "$tune" --db a.json --export none/export.json
 [ ! -e none ] || fail "--export made a folder"

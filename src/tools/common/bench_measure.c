@@ -118,10 +118,12 @@ static double take(turn *t, size_t index)
     while (t->hold > 0) {
         bench_held held = BENCH_TOO_SHORT;
         took = time_held(t->work, t->calls, &t->set, t->hold, &held);
-        t->too_short = held == BENCH_TOO_SHORT ? t->too_short + 1 : 0;
-        t->late = held == BENCH_LATE ? t->late + 1 : 0;
+        if (held == BENCH_HELD)
+            t->too_short = t->late = 0;
         if (took < 0 || held == BENCH_HELD)
             break;
+        t->too_short += held == BENCH_TOO_SHORT;
+        t->late += held == BENCH_LATE;
         t->hold = t->too_short > MOST_TOO_SHORT || t->late > MOST_LATE ? 0
                   : held == BENCH_TOO_SHORT                            ? 2 * t->hold
                                                                        : t->hold;
