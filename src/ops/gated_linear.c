@@ -513,7 +513,7 @@ static llmk_status self_test(llmk_trial *t, const void *problem_)
     if (t->variant->launch == composite_launch)
         LLMK_TRY(llmk_workspace_create(t->ctx, bytes_of(m.rows, m.outputs), &scratch));
     llmk_status status = LLMK_OK;
-    for (unsigned i = 0; status == LLMK_OK && i < (m.even ? 5 : 4); i++) {
+    for (uint64_t i = 0; status == LLMK_OK && i < (m.even ? 5 : 4); i++) {
         const uint64_t rows = i == 1 || (i == 2 && !m.even) ? 5
                               : m.even && i > 0             ? m.rows + 2 * i - 1
                                                             : m.rows;

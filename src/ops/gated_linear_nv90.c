@@ -59,7 +59,7 @@ llmk_status llmk_gated_tall_launch(llmk_launch *launch, const linear_problem *p)
                              .defines = p->x.dtype == LLMK_F16 ? "-DX=f16" : "-DX=bf16",
                              .kernel = "linear_wgmma_tall_gated",
                              .rows = TILE_M,
-                             .columns = units * UNIT,
+                             .columns = (uint64_t)units * UNIT,
                              .local = {ITEMS, 1, 1},
                              .groups = tiles < most ? (uint32_t)tiles : most,
                              .has_last = true,
