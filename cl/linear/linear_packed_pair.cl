@@ -123,6 +123,8 @@ typedef struct {
 #endif
 } work_t;
 
+#include "linear/linear_packed_beside.clh"
+
 // So many bytes behind p: they need no shift.
 static inline local uint4 *bytes_from(local uint4 *p, uint bytes)
 {
@@ -156,32 +158,6 @@ LINEAR_INLINE void make_half(work_t *s, uint n, uint half_k, uint j, uint i)
     u4_half_operand(s->codes[n][half_k * 2 + j], s->zero[n], i, s->w[j] + 2 * i);
 #endif
 }
-
-// Where a group of weights begins: the quotients for block n's sums.
-LINEAR_INLINE float2 turn_of(fragment_unit unit, work_t *s, uint n)
-{
-#if GROUPED
-    const uint4 t = quad_get(unit, s->groups.turn, n);
-    s->zero[n] = turned_zeros(t.z);
-    return as_float2(t.xy);
-#else
-    return 1.0f;
-#endif
-}
-
-// A pair of block n's sums, of 2 PARTS.
-LINEAR_INLINE void turn_pair(work_t *s, uint n, uint pair, float2 turn)
-{
-    s->sum[n][pair / 2][pair % 2 * 2] *= pair % 2 ? turn.y : turn.x;
-    s->sum[n][pair / 2][pair % 2 * 2 + 1] *= pair % 2 ? turn.y : turn.x;
-}
-
-// What a block's products are given to do beside them: the block after it, its half of the step, and
-// where a group of weights begins the quotients of its scales, else NULL.
-typedef struct {
-    uint after, half_after;
-    const float2 *turn;
-} beside_t;
 
 // The products of block n and operand j; half_k is theirs.
 LINEAR_INLINE void multiply(fragment_unit unit, work_t *s, uint n, uint half_k, uint j,
