@@ -419,6 +419,7 @@ static measures measures_of(const llmk_variant *v)
                       .rows = even  ? 400
                               : few ? 16
                                     : 70};
+#undef LAUNCHES
 }
 
 typedef struct sides {
