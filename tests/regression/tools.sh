@@ -103,6 +103,25 @@ too_large() { (trap '' XFSZ && ulimit -f 8 && exec "$demo" --generate large.gguf
 expect 1 "large.gguf cannot be written: File too large" too_large
 [ -z "$(find . -name '*.tmp')" ] || { echo "FAILED: temporary files are left"; failures=$((failures + 1)); }
 
+# --- what the test programs read of the environment
+if [ -x "$build/tests/test_operators" ]; then
+    for value in -1/0 +3/0 ' 3/0' 3/-1 3/3 0/0 3 3/ /0 3/0x 3//0 10000/0 18446744073709551617/0 soon; do
+        expect 1 '' env LLMK_TEST_STEP="$value" "$build/tests/test_operators" add:ref
+        grep -qF "LLMK_TEST_STEP is \"$value\"; expected STEP/FIRST" out || {
+            echo "FAILED: LLMK_TEST_STEP=$value is not refused: $(cat out)"
+            failures=$((failures + 1))
+        }
+    done
+    expect 1 '' env LLMK_TEST_EMULATION=no "$build/tests/test_operators" add:ref
+    grep -qF 'LLMK_TEST_EMULATION is "no"; expected off' out || {
+        echo "FAILED: LLMK_TEST_EMULATION=no is not refused: $(cat out)"
+        failures=$((failures + 1))
+    }
+    for value in -1 soon 5x 18446744073709551616; do
+        expect 2 "LLMK_TEST_SEED is \"$value\"; expected a number" env LLMK_TEST_SEED="$value" "$build/tests/test_tensor"
+    done
+fi
+
 # --- a sweep of a variant that this device has not is no pass
 for selection in rmsnorm:nv linear:amd; do
     [ -x "$build/tests/test_operators" ] || break
