@@ -76,7 +76,8 @@ void llmk_check_tensor(llmk_checker *c, const char *name, const llmk_tensor *ten
                        uint32_t dtypes, llmk_role role, llmk_view *view);
 void llmk_check_optional(llmk_checker *c, const char *name, const llmk_tensor *tensor,
                          uint32_t dtypes, llmk_role role, llmk_view *view);
-/* An input that was checked before, of an object that the call uses: outputs must not overlap it. */
+/* An input that was checked before, of an object that the call uses: outputs must not overlap
+ * it. */
 void llmk_check_input_of(llmk_checker *c, const char *name, const llmk_view *view);
 /* The tensor must be absent, because of `why` ("the layout is packed"). */
 void llmk_check_absent(llmk_checker *c, const char *name, const llmk_tensor *tensor,

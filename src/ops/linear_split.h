@@ -27,8 +27,8 @@ uint64_t llmk_linear_split_first(const linear_problem *p);
 bool llmk_linear_may_split(const linear_problem *p, uint64_t tiles, uint64_t stages,
                            uint32_t groups);
 
-/* The tiles of a segment, and those of them that fill whole turns of all places: `each` of a compute
- * unit, or one where tiles are so few. */
+/* The tiles of a segment, and those of them that fill whole turns of all places: `each` of a
+ * compute unit, or one where tiles are so few. */
 typedef struct linear_turns {
     uint64_t tiles, whole;
     uint32_t places;

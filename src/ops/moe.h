@@ -68,8 +68,8 @@ typedef struct moe_dispatch {
     uint32_t height; /* of a tile */
     uint32_t id_end; /* ids are less */
     uint32_t experts;
-    /* Where the choice's kernel sorts: x's rows, which it puts into the order of the sorted pairs, in
-     * `gathered`; or absent. */
+    /* Where the choice's kernel sorts: x's rows, which it puts into the order of the sorted
+     * pairs, in `gathered`; or absent. */
     llmk_view x;
     cl_mem gathered;
 } moe_dispatch;

@@ -51,6 +51,16 @@ expect 2 '--tokens is a whole number of at least 1, not "0.5"' "$bench" --tokens
 expect 2 'expected one of f32, f16, bf16' "$bench" add a=i8
 expect 2 '--roofline is for timing' "$bench" --check --roofline roof add
 expect 2 '--sustain is for timing' "$bench" --check --sustain 1 add
+expect 2 '--stdin reads its cases' "$bench" --stdin add
+expect 2 'no operator or model is named "nothing"' "$bench" --list nothing
+expect 2 'no operator or model is named "llama"' "$bench" --list add llama
+expect 0 '' "$bench" --list add llama-8b
+{ grep -q '^  add$' out && grep -q '^    llama-8b ' out && [ "$(grep -c '^ *variants:' out)" -eq 1 ] &&
+    ! grep -q 'llama-7b' out; } || {
+    echo "FAILED: --list add llama-8b lists $(cat out)"
+    failures=$((failures + 1))
+}
+expect 1 'LLMK_IMAGE is "ptz"; expected source, spirv, native, ptx, cubin or sm_80' "$bench" --image ptz add
 expect 1 'cannot be created' "$bench" --seconds 0.01 --roofline /proc/none/roof 'add rows=4 cols=64'
 expect 1 'no case gave a point' "$bench" --seconds 0.01 --roofline roof 'add rows=0 cols=64'
 expect 0 '' "$bench" --seconds 0.01 --roofline roof 'add rows=4 cols=64' 'linear m=2 n=96 k=128' 'linear m=1 n=96 k=128'
@@ -74,6 +84,8 @@ expect 0 'gnuplot is not installed: bare.gp makes the figures' env PATH=/nonexis
 # --- llmk-info
 expect 2 '--time takes one case, and "rmsnorm" is another' "$info" --time add rmsnorm
 expect 0 '' "$info" --time 'add rows=2'
+expect 2 '--list takes no cases, such as "add"' "$info" --list add
+expect 2 '--images takes no cases, such as "add"' "$info" --images add
 
 # --- llmk-demo
 "$demo" --generate model.gguf >/dev/null
