@@ -40,6 +40,12 @@ typedef struct llmk_view {
     uint64_t begin, end;
 } llmk_view;
 
+/* For kernels: LLMK_DTYPE_NONE where it is absent. */
+static inline uint32_t llmk_view_dtype(const llmk_view *view)
+{
+    return view->present ? (uint32_t)view->dtype : LLMK_DTYPE_NONE;
+}
+
 typedef enum llmk_role { LLMK_INPUT = 0, LLMK_OUTPUT = 1 } llmk_role;
 
 #define LLMK_MAX_VIEWS 16
