@@ -4,6 +4,7 @@
 # Usage: tools.sh BUILD_DIR WORK_DIR
 set -euo pipefail
 build=$1 work=$2
+docs=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../docs" && pwd)
 rm -rf "$work"
 mkdir -p "$work"
 cd "$work"
@@ -28,8 +29,8 @@ if [ -w /dev/full ]; then
     for option in --help --version; do
         expect 1 "llmk-bench: the output cannot be written" full "$bench" "$option"
         expect 1 "llmk-info: the output cannot be written" full "$info" "$option"
+        expect 1 "llmk-demo: the output cannot be written" full "$demo" "$option"
     done
-    expect 1 "llmk-demo: the output cannot be written" full "$demo" --help
     expect 1 "llmk-tune: the output cannot be written" full "$tune" --help
     expect 1 "llmk-info: the output cannot be written" full "$info" --images
     expect 1 "llmk-demo: the output cannot be written" full "$demo" --generate made.gguf
@@ -86,6 +87,16 @@ expect 2 '--time takes one case, and "rmsnorm" is another' "$info" --time add rm
 expect 0 '' "$info" --time 'add rows=2'
 expect 2 '--list takes no cases, such as "add"' "$info" --list add
 expect 2 '--images takes no cases, such as "add"' "$info" --images add
+
+# --- docs/tools.md has every option, and no other; what it leaves to docs/tuning.md is there
+options() { grep -oE -- '(^|[^-[:alnum:]])--[a-z][a-z-]+' "$@" | grep -oE -- '--[a-z-]+' | sort -u; }
+for tool in "$bench" "$demo" "$info" "$tune"; do "$tool" --help; done >helps
+comm -23 <(options helps) <(cat "$docs/tools.md" "$docs/tuning.md" | options) >undocumented
+comm -13 <(options helps) <(options "$docs/tools.md") >unknown
+[ ! -s undocumented ] && [ ! -s unknown ] || {
+    echo "FAILED: options that docs/tools.md lacks: $(paste -sd ' ' undocumented); that no tool has: $(paste -sd ' ' unknown)"
+    failures=$((failures + 1))
+}
 
 # --- llmk-demo
 "$demo" --generate model.gguf >/dev/null
