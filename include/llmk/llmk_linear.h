@@ -117,8 +117,9 @@ typedef struct llmk_weights llmk_weights;
 
 /* Repacks weights once into the layout that this device's kernels read and uploads them. Blocks;
  * the source may be freed afterwards; work that fills a source buffer must be done before. Device
- * memory held is the packed size of the format, K rounded up to a multiple of 32 (4 bits) or 16, in
- * as many buffers as the device's largest allocation asks for. Where g_idx gives groups of uneven
+ * memory held is the packed size of the format, K rounded up to a multiple of 32 (4 bits) or 16 (of
+ * codes in the layouts of NVIDIA's matrix unit 128 or 64, and N of 16), in as many buffers as the
+ * device's largest allocation asks for. Where g_idx gives groups of uneven
  * sizes, as in parts of an act-order matrix, each is filled up to a multiple of 32 (not with
  * several experts: LLMK_UNSUPPORTED). An expert lies in one buffer; where any of several has an
  * order, all are kept with one. Errors: LLMK_INVALID_ARGUMENT, LLMK_INVALID_SHAPE,
