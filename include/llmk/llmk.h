@@ -277,8 +277,8 @@ typedef struct llmk_context llmk_context;
  * LLMK_OPENCL_ERROR, LLMK_DEVICE_LOST, LLMK_OUT_OF_MEMORY, LLMK_OUT_OF_DEVICE_MEMORY. */
 LLMK_API llmk_status llmk_context_create(const llmk_context_options *options, llmk_context **out);
 
-/* Frees a context; NULL is accepted. Weights and workspaces hold a reference, so they may be freed
- * in any order. Enqueued work goes on: OpenCL keeps what it needs. */
+/* Frees a context; NULL is accepted. Weights, workspaces and plans hold a reference, so they may be
+ * freed in any order. Enqueued work goes on: OpenCL keeps what it needs. */
 LLMK_API void llmk_context_free(llmk_context *ctx);
 
 /* The OpenCL context and device inside; not retained for the caller. */
