@@ -131,9 +131,14 @@ install_missing() {
 # --- steps --------------------------------------------------------------------------------------
 build() {
     say "Configuring $build_dir (preset $preset)"
-    local generator=()
-    if [ ! -f "$build_dir/CMakeCache.txt" ] && have ninja; then
-        generator=(-G Ninja)
+    # Ninja, unless there is none, or the folder was configured for something else.
+    local generator=() configured=
+    [ ! -f "$build_dir/CMakeCache.txt" ] ||
+        configured=$(sed -n 's/^CMAKE_GENERATOR:INTERNAL=//p' "$build_dir/CMakeCache.txt")
+    if [ -n "$configured" ]; then
+        generator=(-G "$configured")
+    elif ! have ninja; then
+        generator=(-G "Unix Makefiles")
     fi
     local images=()
     [ -z "${LLMK_IMAGES+set}" ] || images=("-DLLMK_IMAGES=$LLMK_IMAGES")

@@ -245,7 +245,7 @@ kernel void moe_select_dispatch(SELECT_PARAMETERS, DISPATCH_PARAMETERS, local in
     if (!gathered)
         return;
     local const int *order = SORT_ORDER(sort, pairs); // there have been barriers
-    // Fewer than 2^32: 512 pairs of rows of up to 2^26.
+    // pairs * cols < 2^32: llmk_moe_steps sees to it.
     const uint chunks = (uint)((cols + 7) / 8), step = get_local_size(0) * get_local_size(1);
     const uint item = get_local_id(1) * get_local_size(0) + get_local_id(0);
     for (uint i = (uint)get_group_id(0) * step + item; i < pairs * chunks;

@@ -80,10 +80,10 @@
  * - LLMK_TUNE_DB: the file of tuned rows to use instead of $XDG_CONFIG_HOME/llmk/tuning.json
  *   (~/.config/llmk/tuning.json), where llmk-tune keeps them; "built-in": only the rows in the
  *   library; "off": no tuned rows at all. Read once, by llmk_context_create(); what makes no sense
- * in it is ignored, with a line in the log.
- * - LLMK_IMAGE: "source", "spirv" or "native" (of the natives, "ptx" or "cubin", or "sm_80": but those
- *   that compute capability 9.0 alone can run): the only kind of kernel image to use. Without it the library takes what the device runs best:
- *   docs/images-and-caches.md.
+ *   in it is ignored, with a line in the log.
+ * - LLMK_IMAGE: the only kind of kernel image to use: "source", "spirv" or "native"; of the natives
+ *   "ptx" or "cubin", or "sm_80", those that do not need compute capability 9.0. Without it the
+ *   library takes what the device runs best: docs/images-and-caches.md.
  * - LLMK_LOG: "error", "warn", "info" or "debug": log to stderr; "none": do not.
  * - LLMK_CACHE: "off": keep nothing on disk; else the folder to use instead of
  *   $XDG_CACHE_HOME/llmk (~/.cache/llmk). What other versions of the library or of a driver left
@@ -277,8 +277,8 @@ typedef struct llmk_context llmk_context;
  * LLMK_OPENCL_ERROR, LLMK_DEVICE_LOST, LLMK_OUT_OF_MEMORY, LLMK_OUT_OF_DEVICE_MEMORY. */
 LLMK_API llmk_status llmk_context_create(const llmk_context_options *options, llmk_context **out);
 
-/* Frees a context; NULL is accepted. Weights and workspaces hold a reference, so they may be freed
- * in any order. Enqueued work goes on: OpenCL keeps what it needs. */
+/* Frees a context; NULL is accepted. Weights, workspaces and plans hold a reference, so they may be
+ * freed in any order. Enqueued work goes on: OpenCL keeps what it needs. */
 LLMK_API void llmk_context_free(llmk_context *ctx);
 
 /* The OpenCL context and device inside; not retained for the caller. */

@@ -117,8 +117,9 @@ typedef struct llmk_weights llmk_weights;
 
 /* Repacks weights once into the layout that this device's kernels read and uploads them. Blocks;
  * the source may be freed afterwards; work that fills a source buffer must be done before. Device
- * memory held is the packed size of the format, K rounded up to a multiple of 32 (4 bits) or 16, in
- * as many buffers as the device's largest allocation asks for. Where g_idx gives groups of uneven
+ * memory held is the packed size of the format, K rounded up to a multiple of 32 (4 bits) or 16 (of
+ * codes in the layouts of NVIDIA's matrix unit 128 or 64, and N of 16), in as many buffers as the
+ * device's largest allocation asks for. Where g_idx gives groups of uneven
  * sizes, as in parts of an act-order matrix, each is filled up to a multiple of 32 (not with
  * several experts: LLMK_UNSUPPORTED). An expert lies in one buffer; where any of several has an
  * order, all are kept with one. Errors: LLMK_INVALID_ARGUMENT, LLMK_INVALID_SHAPE,
@@ -185,10 +186,11 @@ typedef struct llmk_linear_args {
                                   be NULL unless LLMK_LINEAR_W8A8 is set, which takes fewer, too */
 } llmk_linear_args;
 
-/* Bytes of workspace: with LLMK_LINEAR_W8A8 the call needs M (K + 4), K rounded up to a multiple of
- * 64; else none. On some devices a few tens of MiB more (the same for all calls, which may take turns
- * with one) make it faster where the tiles of y do not fill the device evenly; the last bits of y may
- * then be others than without, but not of batch-invariant calls or with LLMK_LINEAR_W8A8. */
+/* Bytes of workspace: with LLMK_LINEAR_W8A8 the call needs M (K + 4), K rounded up to a multiple
+ * of 64; else none. On some devices a few tens of MiB more (the same for all calls, which may
+ * take turns with one) make it faster where the tiles of y do not fill the device evenly; the
+ * last bits of y may then be others than without, but not of batch-invariant calls or with
+ * LLMK_LINEAR_W8A8. */
 LLMK_API llmk_status llmk_linear_workspace_size(llmk_context *ctx, const llmk_linear_args *args,
                                                 uint64_t *bytes);
 /* Errors: as llmk_rmsnorm, and LLMK_BUSY. */
@@ -204,11 +206,11 @@ LLMK_API llmk_status llmk_linear(llmk_context *ctx, cl_command_queue queue,
  *
  * The weights are two objects (LLMK_GATE_SPLIT) or the halves, or the even and odd rows, of one;
  * biases are arranged as they are. Some kernels compute both products and the activation at once:
- * of up to 16 rows of x in the layouts of NVIDIA's matrix unit, of more rows on matrix units (as a
- * rule without a residual, from weights in one buffer), and plain ones that any device has. They want
- * gate and up in one format with the same groups and the same g_idx. Given a workspace, the rest is
- * done by llmk_linear's kernels, twice, and one for the activation, and the plain ones are left
- * alone: give one, unless memory is scarce. Any pair of weights will do then. */
+ * of up to 16 rows of x in the layouts of NVIDIA's matrix unit, of more rows on matrix units (as
+ * a rule without a residual, from weights in one buffer), and plain ones that any device has.
+ * They want gate and up in one format with the same groups and the same g_idx. Given a workspace,
+ * the rest is done by llmk_linear's kernels, twice, and one for the activation, and the plain
+ * ones are left alone: give one, unless memory is scarce. Any pair of weights will do then. */
 typedef struct llmk_gated_linear_args {
     size_t struct_size;
     llmk_activation activation;       /* one of LLMK_SILU ... LLMK_SWIGLU_CLAMPED */

@@ -61,10 +61,8 @@ static llmk_status read_environment(llmk_context *ctx, const llmk_context_option
     LLMK_TRY(copy_text(variant ? variant : options->variant, &ctx->forced_variants));
     LLMK_TRY(copy_text(env_or("LLMK_IMAGE", NULL), &ctx->forced_image));
     if (ctx->forced_image && !llmk_image_word(ctx->forced_image))
-        return llmk_fail(
-            LLMK_INVALID_ARGUMENT,
-            "LLMK_IMAGE is \"%s\"; expected source, spirv, native, ptx, cubin or sm_80",
-            ctx->forced_image);
+        return llmk_fail(LLMK_INVALID_ARGUMENT, "LLMK_IMAGE is \"%s\"; expected " LLMK_IMAGE_WORDS,
+                         ctx->forced_image);
     const char *subgroup = env_or("LLMK_SUBGROUP", NULL);
     for (uint32_t size = 16; subgroup && size <= 64; size *= 2)
         if (strcmp(subgroup, llmk_digits(size)) == 0)

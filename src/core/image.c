@@ -64,6 +64,7 @@ static const struct target {
 };
 _Static_assert(LLMK_COUNT(targets) < LLMK_MAX_IMAGES, "room for all targets and the source");
 
+/* LLMK_IMAGE_WORDS */
 static const char *const words[] = {"source", "spirv", "native", "ptx", "cubin", "sm_80"};
 
 bool llmk_image_word(const char *word)
@@ -75,7 +76,8 @@ bool llmk_image_word(const char *word)
 }
 
 /* Whether LLMK_IMAGE (`word`, may be NULL) leaves images of `kind` for the target. "sm_80": on a
- * newer device what an A100 would run; a cubin of sm_90 is made of that PTX, one of sm_90a is not. */
+ * newer device what an A100 would run; a cubin of sm_90 is made of that PTX, one of sm_90a is not.
+ */
 static bool wanted(const char *word, const char *kind, const char *name)
 {
     if (!word || strcmp(word, kind) == 0)

@@ -23,7 +23,8 @@ typedef struct llmk_image {
 
 #define LLMK_MAX_IMAGES 8
 
-/* Whether `word` is a value of LLMK_IMAGE. */
+/* Whether `word` is a value of LLMK_IMAGE, and all of those for a sentence. */
+#define LLMK_IMAGE_WORDS "source, spirv, native, ptx, cubin or sm_80"
 bool llmk_image_word(const char *word);
 
 /* What there is of a program for this device, in the order to try. Not empty where it succeeds: it

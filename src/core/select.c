@@ -40,6 +40,12 @@ const char *llmk_op_name(llmk_op op)
     return o ? o->name : NULL;
 }
 
+bool llmk_any_supported(llmk_context *ctx, const void *problem, llmk_reason *why)
+{
+    (void)ctx, (void)problem, (void)why;
+    return true;
+}
+
 /* ---- Choices: "name", "name@config" ---- */
 
 static const llmk_variant *find_variant(const llmk_operator *op, const char *name, size_t length)

@@ -40,6 +40,12 @@ typedef struct llmk_view {
     uint64_t begin, end;
 } llmk_view;
 
+/* For kernels: LLMK_DTYPE_NONE where it is absent. */
+static inline uint32_t llmk_view_dtype(const llmk_view *view)
+{
+    return view->present ? (uint32_t)view->dtype : LLMK_DTYPE_NONE;
+}
+
 typedef enum llmk_role { LLMK_INPUT = 0, LLMK_OUTPUT = 1 } llmk_role;
 
 #define LLMK_MAX_VIEWS 16
@@ -76,7 +82,8 @@ void llmk_check_tensor(llmk_checker *c, const char *name, const llmk_tensor *ten
                        uint32_t dtypes, llmk_role role, llmk_view *view);
 void llmk_check_optional(llmk_checker *c, const char *name, const llmk_tensor *tensor,
                          uint32_t dtypes, llmk_role role, llmk_view *view);
-/* An input that was checked before, of an object that the call uses: outputs must not overlap it. */
+/* An input that was checked before, of an object that the call uses: outputs must not overlap
+ * it. */
 void llmk_check_input_of(llmk_checker *c, const char *name, const llmk_view *view);
 /* The tensor must be absent, because of `why` ("the layout is packed"). */
 void llmk_check_absent(llmk_checker *c, const char *name, const llmk_tensor *tensor,

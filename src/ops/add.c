@@ -82,12 +82,6 @@ static llmk_status launch_nv(llmk_launch *launch, const void *problem_)
     return launch_tiles(launch, problem_, "add/add_nv.cl");
 }
 
-static bool supports_ref(llmk_context *ctx, const void *problem_, llmk_reason *why)
-{
-    (void)ctx, (void)problem_, (void)why;
-    return true;
-}
-
 static bool supports_portable(llmk_context *ctx, const void *problem_, llmk_reason *why)
 {
     (void)ctx;
@@ -104,7 +98,7 @@ static bool supports_nv(llmk_context *ctx, const void *problem_, llmk_reason *wh
 static const llmk_variant variants[] = {
     {"nv", supports_nv, launch_nv},
     {"portable", supports_portable, launch_portable},
-    {"ref", supports_ref, launch_ref},
+    {"ref", llmk_any_supported, launch_ref},
 };
 
 static const llmk_config configs[] = LLMK_TILE_CONFIGS;

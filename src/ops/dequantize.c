@@ -27,12 +27,6 @@ static void key(const void *problem, char *text, size_t size)
               llmk_quant_one_scale(p) ? "" : " odd-groups", NULL);
 }
 
-static bool ref_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
-{
-    (void)ctx, (void)problem, (void)why;
-    return true;
-}
-
 static llmk_status ref_launch(llmk_launch *l, const void *problem)
 {
     const llmk_quant_problem *p = problem;
@@ -124,7 +118,7 @@ static llmk_status self_test(llmk_trial *t, const void *problem)
 
 static const llmk_variant variants[] = {
     {"portable", llmk_quant_portable_supports, portable_launch},
-    {"ref", ref_supports, ref_launch},
+    {"ref", llmk_any_supported, ref_launch},
 };
 
 const llmk_operator llmk_operator_dequantize = {

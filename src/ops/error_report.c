@@ -65,12 +65,6 @@ static void arg_workspace(llmk_kernel *k, const report_problem *p)
 
 /* ---- ref ---- */
 
-static bool ref_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
-{
-    (void)ctx, (void)problem, (void)why;
-    return true;
-}
-
 static llmk_status ref_launch(llmk_launch *l, const void *problem)
 {
     static const char file[] = "error_report/error_report_ref.cl";
@@ -183,7 +177,7 @@ static llmk_status self_test(llmk_trial *t, const void *problem)
 
 static const llmk_variant variants[] = {
     {"portable", portable_supports, portable_launch},
-    {"ref", ref_supports, ref_launch},
+    {"ref", llmk_any_supported, ref_launch},
 };
 
 const llmk_operator llmk_operator_error_report = {

@@ -103,11 +103,6 @@ static bool is_empty(const void *problem_)
 
 /* ---- Variants ---- */
 
-static uint32_t dtype_or_none(const llmk_view *view)
-{
-    return view->present ? (uint32_t)view->dtype : LLMK_DTYPE_NONE;
-}
-
 static void set_tensors(llmk_kernel *k, const problem *p)
 {
     llmk_arg_view(k, &p->gate);
@@ -134,8 +129,8 @@ static llmk_status launch_ref(llmk_launch *launch, const void *problem_)
     set_tensors(&k, p);
     llmk_arg_u32(&k, p->gate.dtype);
     llmk_arg_u32(&k, p->up.dtype);
-    llmk_arg_u32(&k, dtype_or_none(&p->gate_bias));
-    llmk_arg_u32(&k, dtype_or_none(&p->up_bias));
+    llmk_arg_u32(&k, llmk_view_dtype(&p->gate_bias));
+    llmk_arg_u32(&k, llmk_view_dtype(&p->up_bias));
     llmk_arg_u32(&k, p->y.dtype);
     set_options(&k, p);
     const llmk_grid grid = llmk_element_grid(p->y.nrows, p->y.ncols);
@@ -155,8 +150,8 @@ static llmk_status launch_tiles(llmk_launch *launch, const problem *p, const cha
                                      : plain_silu     ? "gated_activation_silu"
                                                       : "gated_activation");
     set_tensors(&k, p);
-    llmk_arg_u32(&k, dtype_or_none(&p->gate_bias));
-    llmk_arg_u32(&k, dtype_or_none(&p->up_bias));
+    llmk_arg_u32(&k, llmk_view_dtype(&p->gate_bias));
+    llmk_arg_u32(&k, llmk_view_dtype(&p->up_bias));
     set_options(&k, p);
     if (!p->vectors)
         llmk_arg_u32(&k, p->interleaved ? 2 : 1);
@@ -173,12 +168,6 @@ static llmk_status launch_portable(llmk_launch *launch, const void *problem_)
 static llmk_status launch_nv(llmk_launch *launch, const void *problem_)
 {
     return launch_tiles(launch, problem_, "gated_activation/gated_activation_nv.cl");
-}
-
-static bool supports_ref(llmk_context *ctx, const void *problem_, llmk_reason *why)
-{
-    (void)ctx, (void)problem_, (void)why;
-    return true;
 }
 
 static bool supports_portable(llmk_context *ctx, const void *problem_, llmk_reason *why)
@@ -203,7 +192,7 @@ static bool supports_nv(llmk_context *ctx, const void *problem_, llmk_reason *wh
 static const llmk_variant variants[] = {
     {"nv", supports_nv, launch_nv},
     {"portable", supports_portable, launch_portable},
-    {"ref", supports_ref, launch_ref},
+    {"ref", llmk_any_supported, launch_ref},
 };
 
 static const llmk_config configs[] = LLMK_TILE_CONFIGS;

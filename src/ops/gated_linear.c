@@ -339,7 +339,7 @@ static llmk_status combine(llmk_launch *launch, const problem *p, const llmk_vie
     llmk_arg_view(&k, gate);
     llmk_arg_view(&k, up);
     llmk_arg_view(&k, &residual);
-    llmk_arg_u32(&k, residual.present ? (uint32_t)residual.dtype : LLMK_DTYPE_NONE);
+    llmk_arg_u32(&k, llmk_view_dtype(&residual));
     llmk_arg_view(&k, &y);
     llmk_arg_u32(&k, y.dtype);
     llmk_arg_u64(&k, rows);
@@ -419,6 +419,7 @@ static measures measures_of(const llmk_variant *v)
                       .rows = even  ? 400
                               : few ? 16
                                     : 70};
+#undef LAUNCHES
 }
 
 typedef struct sides {

@@ -45,7 +45,7 @@ void llmk_grouped_arg(llmk_kernel *k, const grouped_problem *p, const llmk_segme
     llmk_arg_view(k, &p->source);
     llmk_arg_u32(k, p->fan);
     llmk_arg_view(k, &p->bias);
-    llmk_arg_u32(k, llmk_moe_dtype(&p->bias));
+    llmk_arg_u32(k, llmk_view_dtype(&p->bias));
     llmk_arg_view(k, &p->y);
     llmk_arg_u32(k, p->y.dtype);
 }
@@ -59,7 +59,7 @@ void llmk_grouped_arg_gate(llmk_kernel *k, const grouped_gate *g, const llmk_seg
     llmk_arg_u32(k, g->step);
     llmk_arg_u32(k, g->up_first);
     llmk_arg_view(k, &g->up_bias);
-    llmk_arg_u32(k, llmk_moe_dtype(&g->up_bias));
+    llmk_arg_u32(k, llmk_view_dtype(&g->up_bias));
     llmk_arg_u32(k, g->activation);
     llmk_arg_f32(k, g->limit);
     llmk_arg_f32(k, g->alpha);
@@ -73,7 +73,7 @@ void llmk_grouped_arg_down(llmk_kernel *k, const grouped_problem *down)
     llmk_arg_u32(k, (uint32_t)w->n);
     llmk_arg_u32(k, (uint32_t)w->depth);
     llmk_arg_view(k, &down->bias);
-    llmk_arg_u32(k, llmk_moe_dtype(&down->bias));
+    llmk_arg_u32(k, llmk_view_dtype(&down->bias));
     llmk_arg_view(k, &down->y);
     llmk_arg_u32(k, down->y.dtype);
 }

@@ -44,8 +44,8 @@ typedef struct grouped_combine {
 
 /* Whether x's rows may have to be gathered: of such weights, on this device (grouped_nv90.c). */
 bool llmk_grouped_may_gather(llmk_context *ctx, const llmk_weights *w, llmk_dtype x);
-/* Whether the copy unit can bring rows of x, gathered where there is a source, and rows of y take whole
- * vectors. */
+/* Whether the copy unit can bring rows of x, gathered where there is a source, and rows of y take
+ * whole vectors. */
 bool llmk_grouped_has_boxes(const grouped_problem *p, llmk_reason *why);
 /* p with its rows of x, each as often as it has experts, in the order of the groups. */
 llmk_status llmk_grouped_gather(llmk_launch *launch, const grouped_problem *p,
@@ -61,8 +61,8 @@ static inline uint64_t llmk_grouped_ways_at(uint64_t groups)
     return 2 * (groups + 1) + 2;
 }
 
-/* Counters behind a schedule: of tiles and work-groups, and where both products of a layer are one kernel,
- * of how many of its columns are there for each row of tiles, too. */
+/* Counters behind a schedule: of tiles and work-groups, and where both products of a layer are
+ * one kernel, of how many of its columns are there for each row of tiles, too. */
 #define LLMK_GROUPED_COUNTERS 2u
 static inline uint32_t llmk_grouped_layer_counters(uint64_t groups, uint64_t rows, uint32_t height)
 {
@@ -84,8 +84,8 @@ typedef struct grouped_products {
     uint32_t (*height)(uint64_t rows, uint64_t experts, bool few, bool codes);
     /* A kernel for each segment of the weights. */
     llmk_status (*launch)(llmk_launch *launch, const grouped_problem *p);
-    /* Both products of a layer in one kernel, of weights of one type in one segment each, and x and h of
-     * that type. The schedule's counters are llmk_grouped_layer_counters. NULL: none. */
+    /* Both products of a layer in one kernel, of weights of one type in one segment each, and x
+     * and h of that type. The schedule's counters are llmk_grouped_layer_counters. NULL: none. */
     llmk_status (*layer)(llmk_launch *launch, const grouped_problem *up,
                          const grouped_problem *down);
     /* One kernel: p->source and p->fan say which token a row is of; weights in one segment. NULL:

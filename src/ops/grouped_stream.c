@@ -19,8 +19,9 @@
 #define COMBINE_CODES_WARPS 16u /* but 4-bit ones with many scales, which take more registers */
 #define MORE_WARPS          4u
 #define MOST_WARPS          16u
-/* Work-groups of these that find room on a compute unit. Where W is rows of many experts, so many times
- * as many are launched: they take turns, since most tiles that there may be may not be there. */
+/* Work-groups of these that find room on a compute unit. Where W is rows of many experts, so many
+ * times as many are launched: they take turns, since most tiles that there may be may not be
+ * there. */
 #define ROWS_RESIDENT 3u
 #define MORE_RESIDENT 4u
 #define TURNS         4u

@@ -455,12 +455,6 @@ static llmk_status portable_launch(llmk_launch *launch, const void *problem)
     return llmk_linear_run(launch, p, &r);
 }
 
-static bool ref_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
-{
-    (void)ctx, (void)problem, (void)why;
-    return true;
-}
-
 static llmk_status ref_launch(llmk_launch *launch, const void *problem)
 {
     const linear_problem *p = problem;
@@ -495,7 +489,7 @@ static const llmk_variant variants[] = {
     {"gemv", gemv_supports, gemv_launch},
     LLMK_LINEAR_TILED_VARIANTS,
     {"portable", portable_supports, portable_launch},
-    {"ref", ref_supports, ref_launch},
+    {"ref", llmk_any_supported, ref_launch},
     LLMK_LINEAR_EMULATED_VARIANTS,
 };
 

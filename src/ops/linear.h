@@ -114,9 +114,10 @@ LLMK_LINEAR_DECLARE(emulated_nv_rows);
 /* And for more of them, with weights of 4 or 8 bits (linear_packed.c). */
 LLMK_LINEAR_DECLARE(nv_packed);
 LLMK_LINEAR_DECLARE(emulated_nv_packed);
-/* Whether groups are so short that tiles of 32 rows are the only ones. */
+/* Whether groups are short, or have minimums: then tiles of 32 rows are the only ones. */
 bool llmk_linear_packed_is_short(const llmk_weights *w);
-/* Whether x, the scales and N are such as a wide tile, of so many rows, takes. */
+/* Whether there is a tile of so many rows and columns for plain rows of x, and it takes x, and the
+ * weights. */
 bool llmk_linear_packed_takes_tile(const linear_problem *p, uint32_t rows, uint32_t columns);
 LLMK_LINEAR_DECLARE(nv90_packed); /* linear_nv90_packed.c */
 

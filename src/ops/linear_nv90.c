@@ -166,8 +166,9 @@ static plan plan_cut(uint64_t m, uint64_t n, uint64_t k, uint32_t units, uint32_
     return best;
 }
 
-/* Or each of them is shared by several work-groups along K, whose sums meet: for tuned rows, since
- * what was measured (two parts) was as fast as cuts on a hot device and faster on a cool one only. */
+/* Or each of them is shared by several work-groups along K, whose sums meet: for tuned rows,
+ * since what was measured (two parts) was as fast as cuts on a hot device and faster on a cool
+ * one only. */
 #define MOST_PARTS 8
 #define MEET_TIME  3000
 #define PART_TIME  1200 /* to read it */

@@ -126,8 +126,8 @@ static bool serves(const llmk_launch *launch, const linear_problem *p, const pac
         "linear_wgmma_packed_64_narrow", 64, 128, 600, 400, 3000, true                             \
     }
 
-/* As asked, or what is estimated to end first. In a trial, whose problems are small, every shape has
- * its turn: of two for as many rows the narrow one without a workspace. */
+/* As asked, or what is estimated to end first. In a trial, whose problems are small, every shape
+ * has its turn: of two for as many rows the narrow one without a workspace. */
 static packed_plan best_plan(const llmk_launch *launch, const linear_problem *p, uint64_t n)
 {
     static const packed_shape units[] = {

@@ -1,7 +1,8 @@
 /*
  * linear_packed.c - the linear layer for more rows of x than linear_stream.c takes and weights in
  * the layouts of mma.sync: cl/linear/linear_packed.cl, or where rows of x are plain and groups
- * of whole steps, linear_packed_wide.cl and linear_packed_pair.cl. docs/notes/performance.md has the sizes chosen here.
+ * of whole steps, linear_packed_wide.cl and linear_packed_pair.cl. docs/notes/performance.md has
+ * the sizes chosen here.
  */
 #include "ops/elementwise.h"
 #include "ops/linear.h"
@@ -119,34 +120,30 @@ static const wide_tile *wide_tile_of(const llmk_launch *launch, const linear_pro
 #define LEAST_K 512u
 /* Of tiles for all places, from which a last turn that is not full is little. */
 #define MOST_TURNS (uint64_t)4
-/* Eighths of a tile, from which on parts of tiles gain less than it takes them to meet. */
-#define MOST_EIGHTHS 7u
+/* Eighths of a tile: parts with more of it gain less than it takes them to meet. */
+#define MOST_TILE_EIGHTHS 7u
 
 /* How tiles of a segment are shared out (linear_split.h): the work-groups, and what each has. */
 static void share_out(const llmk_launch *launch, const linear_problem *p, const wide_tile *tile,
                       const llmk_segment *segment, linear_recipe *r)
 {
     const llmk_weights *w = p->weights;
-    const uint32_t units = launch->ctx->caps.compute_units;
-    const uint64_t tiles = (p->x.nrows + tile->rows - 1) / tile->rows *
-                           ((segment->rows + tile->columns - 1) / tile->columns);
-    const uint32_t places =
-        tiles <= units ? units : tile->places * units;                 /* few tiles: few parts */
+    const linear_turns t = llmk_linear_turns(launch, p, segment, r, tile->places);
+    const uint64_t left = t.tiles - t.whole;
     const uint32_t stage = w->groups > 1 ? w->group_size : tile->step; /* of K, for the kernel */
-    const uint64_t stages = (w->k + stage - 1) / stage, whole = tiles / places * places;
-    r->groups = (uint32_t)tiles;
-    r->has_split = true;
-    if (tile == &few_rows || tiles == whole || tiles >= MOST_TURNS * places ||
-        !llmk_linear_may_split(p, tiles - whole, stages, units))
+    const uint64_t stages = (w->k + stage - 1) / stage;
+    r->groups = (uint32_t)t.tiles;
+    if (tile == &few_rows || left == 0 || t.tiles >= MOST_TURNS * t.places ||
+        !llmk_linear_may_split(p, left, stages, launch->ctx->caps.compute_units))
         return;
     const uint64_t least = (LEAST_K + stage - 1) / stage;
-    const uint64_t even = llmk_linear_split_per(tiles - whole, stages, places);
+    const uint64_t even = llmk_linear_split_per(left, stages, t.places);
     const uint64_t per = even > least ? even : least;
-    if (per * 8 > stages * MOST_EIGHTHS)
+    if (per * 8 > stages * MOST_TILE_EIGHTHS)
         return;
-    const uint64_t sharers = ((tiles - whole) * stages + per - 1) / per;
-    r->groups = whole ? places : (uint32_t)sharers;
-    r->whole = (uint32_t)whole;
+    const uint64_t sharers = (left * stages + per - 1) / per;
+    r->groups = t.whole ? t.places : (uint32_t)sharers;
+    r->whole = (uint32_t)t.whole;
     r->per = (uint32_t)per;
 }
 
@@ -165,7 +162,8 @@ static llmk_status launch_wide(llmk_launch *launch, const linear_problem *p, con
                            .kernel = tile->kernel,
                            .rows = tile->rows,
                            .columns = tile->columns,
-                           .local = {tile->items, 1, 1}};
+                           .local = {tile->items, 1, 1},
+                           .has_split = true};
         share_out(launch, p, tile, segment, &r);
         LLMK_TRY(llmk_linear_run_segment(launch, p, &r, segment));
     }

@@ -40,6 +40,16 @@ bool llmk_linear_may_split(const linear_problem *p, uint64_t tiles, uint64_t sta
            tiles * LLMK_SPLIT_WARPS <= LLMK_WORKSPACE_COUNTS && tiles * stages <= INT32_MAX;
 }
 
+linear_turns llmk_linear_turns(const llmk_launch *launch, const linear_problem *p,
+                               const llmk_segment *segment, const linear_recipe *r, uint32_t each)
+{
+    const uint32_t units = launch->ctx->caps.compute_units;
+    const uint64_t tiles =
+        (p->x.nrows + r->rows - 1) / r->rows * ((segment->rows + r->columns - 1) / r->columns);
+    const uint32_t places = tiles <= units ? units : each * units;
+    return (linear_turns){tiles, tiles / places * places, places};
+}
+
 void llmk_linear_split_arguments(llmk_kernel *k, const linear_problem *p, uint32_t whole,
                                  uint32_t per)
 {

@@ -3,7 +3,8 @@
  * linear_split.clh), so that all of them end at about the same time.
  *
  * A work-group that has a part of a tile puts its sums into the workspace; the last one of a tile
- * adds them up. Work-groups may own tiles, which they begin (linear_nv90_packed.c). Without a workspace, or where a row's bits may not depend on M, tiles are whole.
+ * adds them up. Work-groups may own tiles, which they begin (linear_nv90_packed.c). Without a
+ * workspace, or where a row's bits may not depend on M, tiles are whole.
  */
 #ifndef LLMK_LINEAR_SPLIT_H
 #define LLMK_LINEAR_SPLIT_H
@@ -14,8 +15,8 @@
 #define LLMK_SPLIT_SUMS  ((size_t)128 * 256)
 #define LLMK_SPLIT_WARPS 16u
 
-/* Bytes of workspace that serve any such call on the device, or this one; 0 where there is no use for
- * them. */
+/* Bytes of workspace that serve any such call on the device, or this one; 0 where there is no use
+ * for them. */
 uint64_t llmk_linear_split_bytes_on(llmk_context *ctx);
 uint64_t llmk_linear_split_bytes(const linear_problem *p);
 
@@ -25,6 +26,15 @@ uint64_t llmk_linear_split_first(const linear_problem *p);
 /* Whether `tiles` tiles, of so many stages, may be shared out among `groups` work-groups. */
 bool llmk_linear_may_split(const linear_problem *p, uint64_t tiles, uint64_t stages,
                            uint32_t groups);
+
+/* The tiles of a segment, and those of them that fill whole turns of all places: `each` of a
+ * compute unit, or one where tiles are so few. */
+typedef struct linear_turns {
+    uint64_t tiles, whole;
+    uint32_t places;
+} linear_turns;
+linear_turns llmk_linear_turns(const llmk_launch *launch, const linear_problem *p,
+                               const llmk_segment *segment, const linear_recipe *r, uint32_t each);
 
 /* Stages of K for each of `groups` work-groups that share `tiles` tiles. */
 static inline uint64_t llmk_linear_split_per(uint64_t tiles, uint64_t stages, uint32_t groups)

@@ -201,28 +201,25 @@ static llmk_status launch_tiled(llmk_launch *launch, const linear_problem *p, co
 
 /* Work-groups of nv's tile on a compute unit; stages of a part, at least; eighths of a last turn's
  * places, from which on parts of tiles gain less than it takes them to meet. */
-#define PLACES       2u
-#define LEAST_STAGES 16u
-#define MOST_EIGHTHS 7u
+#define PLACES            2u
+#define LEAST_STAGES      16u
+#define MOST_TURN_EIGHTHS 7u
 
 /* Those tiles of a segment that do not fill a turn are shared out among all places. */
 static void share_out(const llmk_launch *launch, const linear_problem *p,
                       const llmk_segment *segment, linear_recipe *r)
 {
-    const uint32_t units = launch->ctx->caps.compute_units;
-    const uint64_t tiles = (p->x.nrows + PLAIN_TILE - 1) / PLAIN_TILE *
-                           ((segment->rows + PLAIN_TILE - 1) / PLAIN_TILE);
-    const uint32_t places = tiles <= units ? units : PLACES * units;
-    const uint64_t stages = p->weights->k / PLAIN_STEP, left = tiles % places;
-    r->groups = (uint32_t)tiles;
-    if (left == 0 || left * 8 > places * (uint64_t)MOST_EIGHTHS ||
-        !llmk_linear_may_split(p, left, stages, units))
+    const linear_turns t = llmk_linear_turns(launch, p, segment, r, PLACES);
+    const uint64_t stages = p->weights->k / PLAIN_STEP, left = t.tiles - t.whole;
+    r->groups = (uint32_t)t.tiles;
+    if (left == 0 || left * 8 > t.places * (uint64_t)MOST_TURN_EIGHTHS ||
+        !llmk_linear_may_split(p, left, stages, launch->ctx->caps.compute_units))
         return;
-    const uint64_t even = llmk_linear_split_per(left, stages, places);
+    const uint64_t even = llmk_linear_split_per(left, stages, t.places);
     const uint64_t per = even > LEAST_STAGES ? even : LEAST_STAGES;
     if (per >= stages)
         return;
-    r->whole = (uint32_t)(tiles - left);
+    r->whole = (uint32_t)t.whole;
     r->per = (uint32_t)per;
     r->groups = r->whole + (uint32_t)((left * stages + per - 1) / per);
 }

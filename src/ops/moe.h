@@ -12,12 +12,6 @@
 /* Pairs of token and expert, and rows of experts: counted in int. */
 #define LLMK_MOE_MAX_PAIRS ((uint64_t)INT32_MAX / 2)
 
-/* The dtype of a tensor, or 0 where it is absent. */
-static inline uint32_t llmk_moe_dtype(const llmk_view *view)
-{
-    return view->present ? (uint32_t)view->dtype : 0;
-}
-
 /* A contiguous matrix in memory of ours. */
 llmk_view llmk_moe_view(cl_mem buffer, llmk_dtype dtype, uint64_t rows, uint64_t cols);
 
@@ -68,8 +62,8 @@ typedef struct moe_dispatch {
     uint32_t height; /* of a tile */
     uint32_t id_end; /* ids are less */
     uint32_t experts;
-    /* Where the choice's kernel sorts: x's rows, which it puts into the order of the sorted pairs, in
-     * `gathered`; or absent. */
+    /* Where the choice's kernel sorts: x's rows, which it puts into the order of the sorted
+     * pairs, in `gathered`; or absent. */
     llmk_view x;
     cl_mem gathered;
 } moe_dispatch;

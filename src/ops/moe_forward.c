@@ -313,6 +313,7 @@ const grouped_products *llmk_moe_products(const llmk_moe_plan *plan, uint64_t to
 {
 #define PRODUCTS(name, id) &llmk_grouped_##id,
     static const grouped_products *const all[] = {LLMK_GROUPED_VARIANTS(PRODUCTS)};
+#undef PRODUCTS
     const problem p = {.plan = plan,
                        .x = llmk_moe_view(NULL, plan->x_dtype, tokens, plan->hidden),
                        .y = llmk_moe_view(NULL, plan->x_dtype, tokens, plan->hidden)};

@@ -146,12 +146,6 @@ static llmk_status portable_launch(llmk_launch *l, const void *problem)
     return launch(l, problem, false);
 }
 
-static bool ref_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
-{
-    (void)ctx, (void)problem, (void)why;
-    return true;
-}
-
 static llmk_status ref_launch(llmk_launch *l, const void *problem)
 {
     return launch(l, problem, true);
@@ -159,7 +153,7 @@ static llmk_status ref_launch(llmk_launch *l, const void *problem)
 
 static const llmk_variant variants[] = {
     {"portable", portable_supports, portable_launch},
-    {"ref", ref_supports, ref_launch},
+    {"ref", llmk_any_supported, ref_launch},
 };
 
 /* ---- Self-test ---- */

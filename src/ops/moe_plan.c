@@ -328,7 +328,8 @@ moe_steps llmk_moe_steps(const llmk_moe_plan *p, uint64_t tokens, bool given,
     const bool routes = !products->ref && !given;
     s.select_dispatch = routes && llmk_moe_selects_and_dispatches(&p->ctx->caps, &route, p->held);
     s.route_one = routes && llmk_moe_routes_at_once(&p->ctx->caps, &route, p->held);
-    s.select_gathers = s.select_dispatch && !s.route_one && products->gathers;
+    s.select_gathers = s.select_dispatch && !s.route_one && products->gathers &&
+                       pairs * p->hidden <= UINT32_MAX; /* the kernel counts in 32 bits */
     s.combine = products->combine && few && down == 1;
     s.layer = products->layer && up == 1 && down == 1 && p->inner == p->x_dtype;
     /* Logits, choice and dispatch. */

@@ -156,7 +156,7 @@ static llmk_workspace *workspace(const void *problem)
 static void arg_vector(llmk_kernel *k, const llmk_view *view)
 {
     llmk_arg_view(k, view);
-    llmk_arg_u32(k, llmk_moe_dtype(view));
+    llmk_arg_u32(k, llmk_view_dtype(view));
 }
 
 static void arg_routing(llmk_kernel *k, const moe_routing *r)
@@ -426,12 +426,6 @@ static bool portable_supports(llmk_context *ctx, const void *problem, llmk_reaso
                           why);
 }
 
-static bool ref_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
-{
-    (void)ctx, (void)problem, (void)why;
-    return true;
-}
-
 static llmk_status ref_launch(llmk_launch *l, const void *problem)
 {
     return launch(l, problem, true);
@@ -439,7 +433,7 @@ static llmk_status ref_launch(llmk_launch *l, const void *problem)
 
 static const llmk_variant variants[] = {
     {"portable", portable_supports, portable_launch},
-    {"ref", ref_supports, ref_launch},
+    {"ref", llmk_any_supported, ref_launch},
 };
 
 /* ---- Self-test ---- */

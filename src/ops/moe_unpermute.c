@@ -59,9 +59,9 @@ llmk_status llmk_moe_launch_combine(llmk_launch *launch, const moe_combine *p, b
     llmk_arg_u32(&k, (uint32_t)p->x.nrows);
     llmk_arg_view(&k, &p->inverse);
     llmk_arg_view(&k, &p->weights);
-    llmk_arg_u32(&k, llmk_moe_dtype(&p->weights));
+    llmk_arg_u32(&k, llmk_view_dtype(&p->weights));
     llmk_arg_view(&k, &p->residual);
-    llmk_arg_u32(&k, llmk_moe_dtype(&p->residual));
+    llmk_arg_u32(&k, llmk_view_dtype(&p->residual));
     llmk_arg_buffer(&k, p->residual_logit);
     llmk_arg_view(&k, &p->y);
     llmk_arg_u32(&k, p->y.dtype);
@@ -91,12 +91,6 @@ static llmk_status portable_launch(llmk_launch *launch, const void *problem)
     return llmk_moe_launch_combine(launch, problem, false);
 }
 
-static bool ref_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
-{
-    (void)ctx, (void)problem, (void)why;
-    return true;
-}
-
 static llmk_status ref_launch(llmk_launch *launch, const void *problem)
 {
     return llmk_moe_launch_combine(launch, problem, true);
@@ -104,7 +98,7 @@ static llmk_status ref_launch(llmk_launch *launch, const void *problem)
 
 static const llmk_variant variants[] = {
     {"portable", portable_supports, portable_launch},
-    {"ref", ref_supports, ref_launch},
+    {"ref", llmk_any_supported, ref_launch},
 };
 
 /* ---- Self-test ---- */

@@ -72,6 +72,9 @@ typedef struct llmk_variant {
     llmk_status (*launch)(llmk_launch *launch, const void *problem);
 } llmk_variant;
 
+/* For variants that take every problem on any device. */
+bool llmk_any_supported(llmk_context *ctx, const void *problem, llmk_reason *why);
+
 /* A variant, and how it is to run; config NULL: as its own rule has it. */
 typedef struct llmk_choice {
     const llmk_variant *variant;

@@ -54,12 +54,6 @@ static cl_mem workspace_buffer(const llmk_quant_problem *p)
 
 /* ---- ref ---- */
 
-static bool ref_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
-{
-    (void)ctx, (void)problem, (void)why;
-    return true;
-}
-
 #define REF_FILE "quantize/quantize_ref.cl"
 
 static llmk_status ref_tensor_scale(llmk_launch *l, const llmk_quant_problem *p)
@@ -246,7 +240,7 @@ static llmk_status self_test(llmk_trial *t, const void *problem)
 
 static const llmk_variant variants[] = {
     {"portable", llmk_quant_portable_supports, portable_launch},
-    {"ref", ref_supports, ref_launch},
+    {"ref", llmk_any_supported, ref_launch},
 };
 
 const llmk_operator llmk_operator_quantize = {

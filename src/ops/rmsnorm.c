@@ -151,11 +151,6 @@ static bool is_empty(const void *problem_)
 
 /* ---- Variants ---- */
 
-static uint32_t dtype_or_none(const llmk_view *view)
-{
-    return view->present ? (uint32_t)view->dtype : LLMK_DTYPE_NONE;
-}
-
 static void set_tensors(llmk_kernel *k, const problem *p)
 {
     llmk_arg_view(k, &p->x);
@@ -172,9 +167,9 @@ static llmk_status launch_ref(llmk_launch *launch, const void *problem_)
     llmk_kernel k = llmk_kernel_open(launch, "rmsnorm/rmsnorm_ref.cl", "", "rmsnorm_ref");
     set_tensors(&k, p);
     llmk_arg_u32(&k, p->x.dtype);
-    llmk_arg_u32(&k, dtype_or_none(&p->weight));
-    llmk_arg_u32(&k, dtype_or_none(&p->residual));
-    llmk_arg_u32(&k, dtype_or_none(&p->sum));
+    llmk_arg_u32(&k, llmk_view_dtype(&p->weight));
+    llmk_arg_u32(&k, llmk_view_dtype(&p->residual));
+    llmk_arg_u32(&k, llmk_view_dtype(&p->sum));
     llmk_arg_u32(&k, p->y.dtype);
     llmk_arg_u64(&k, p->x.nrows);
     llmk_arg_u64(&k, p->x.ncols);
@@ -210,9 +205,9 @@ static llmk_status launch_rows(llmk_launch *launch, const problem *p, const char
                                      : p->residual.present ? "rmsnorm_resident_residual"
                                                            : "rmsnorm_resident");
     set_tensors(&k, p);
-    llmk_arg_u32(&k, dtype_or_none(&p->weight));
-    llmk_arg_u32(&k, dtype_or_none(&p->residual));
-    llmk_arg_u32(&k, dtype_or_none(&p->sum));
+    llmk_arg_u32(&k, llmk_view_dtype(&p->weight));
+    llmk_arg_u32(&k, llmk_view_dtype(&p->residual));
+    llmk_arg_u32(&k, llmk_view_dtype(&p->sum));
     llmk_arg_u64(&k, rows);
     llmk_arg_u32(&k, (uint32_t)cols);
     llmk_arg_f32(&k, 1.0f / (float)cols);
@@ -240,12 +235,6 @@ static llmk_status launch_subgroup(llmk_launch *launch, const void *problem_)
     return launch_rows(launch, problem_, "rmsnorm/rmsnorm_subgroup.cl",
                        llmk_subgroup_expected(launch->ctx),
                        llmk_digits(llmk_subgroup_required(launch->ctx)));
-}
-
-static bool supports_ref(llmk_context *ctx, const void *problem_, llmk_reason *why)
-{
-    (void)ctx, (void)problem_, (void)why;
-    return true;
 }
 
 static bool supports_portable(llmk_context *ctx, const void *problem_, llmk_reason *why)
@@ -278,7 +267,7 @@ static const llmk_variant variants[] = {
     {"nv", supports_nv, launch_nv},
     {"subgroup", supports_subgroup, launch_subgroup},
     {"portable", supports_portable, launch_portable},
-    {"ref", supports_ref, launch_ref},
+    {"ref", llmk_any_supported, launch_ref},
 };
 
 /* VECS x ITEMS. */

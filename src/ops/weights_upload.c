@@ -377,8 +377,8 @@ static void reorder(const upload *u)
     }
 }
 
-/* Where a group's scale is 0, all of its codes become the one that means 0: sums that count in units
- * of the group's scale (linear_packed_turn.clh) then need no masks. */
+/* Where a group's scale is 0, all of its codes become the one that means 0: sums that count in
+ * units of the group's scale (linear_packed_turn.clh) then need no masks. */
 static void silence(const upload *u)
 {
     const llmk_weights *w = u->w;

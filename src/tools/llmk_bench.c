@@ -2,6 +2,7 @@
  * llmk-bench - times operators, or checks them against their f64 references.
  */
 #include "cases/case_sweep.h"
+#include "core/image.h"
 #include "tools/common/bench_clblast.h"
 #include "tools/common/bench_models.h"
 #include "tools/common/bench_report.h"
@@ -19,7 +20,7 @@ static const char usage[] =
     "usage: llmk-bench [options] CASE...\n"
     "       llmk-bench [options] --model NAME [--phase decode|prefill] [--tokens T]\n"
     "       llmk-bench [options] --stdin\n"
-    "       llmk-bench --list\n"
+    "       llmk-bench --list [NAME...]\n"
     "\n"
     "Times cases on a device: the median over many batches of calls, on buffers that rotate so\n"
     "that no cache holds them, beside the device's own copy bandwidth, multiply-add rate and\n"
@@ -33,7 +34,8 @@ static const char usage[] =
     "      --check          check results instead of timing; exit status 1 where one is wrong\n"
     "      --variant NAME   force a variant, or \"op:name,op:name\"\n"
     "  -d, --device WHICH   an index, \"gpu\", \"cpu\" or a part of \"PLATFORM / DEVICE\"\n"
-    "      --image KIND     source, spirv or native kernel images only\n"
+    "      --image KIND     the only kind of kernel image to use:\n"
+    "                       " LLMK_IMAGE_WORDS "\n"
     "      --seconds S      timed for about this long, a case (0.5)\n"
     "      --sustain S      then call each case on and on for S seconds, and show how its time\n"
     "                       changes; bench/sustain does so beside peers\n"
@@ -43,7 +45,7 @@ static const char usage[] =
     "as\n"
     "                       points under the measured roof\n"
     "      --stdin          read a case a line, answer with JSON a line; the device comes first\n"
-    "  -l, --list           operators with their fields and variants, and models\n"
+    "  -l, --list           operators with their fields and variants, and models; or those named\n"
     "  -h, --help           this text\n"
     "      --version        the library's version\n";
 
@@ -296,29 +298,50 @@ static const char *kind_text(const case_field *field, char *text, size_t size)
     return text;
 }
 
-static int list_everything(const settings *set)
+static void list_operator(const case_op *op)
 {
     llmk_variant_info infos[64];
-    char text[256], dir[1200];
-    puts("Operators: fields with their default values (* in a choice), then variants");
-    for (const case_op *const *op = case_ops; *op; op++) {
-        printf("\n  %s\n", (*op)->name);
-        for (size_t i = 0; i < (*op)->field_count; i++) {
-            const case_field *field = &(*op)->fields[i];
-            printf("    %-16s %-34s %s\n", field->name, kind_text(field, text, sizeof text),
-                   field->help ? field->help : "");
+    char text[256];
+    printf("\n  %s\n", op->name);
+    for (size_t i = 0; i < op->field_count; i++) {
+        const case_field *field = &op->fields[i];
+        printf("    %-16s %-34s %s\n", field->name, kind_text(field, text, sizeof text),
+               field->help ? field->help : "");
+    }
+    const size_t count = case_variants(op, infos, sizeof infos / sizeof *infos, stderr);
+    printf("    variants:       ");
+    for (size_t i = 0; i < count; i++)
+        printf(" %s", infos[i].name);
+    putchar('\n');
+}
+
+/* Everything, or what has one of the names. */
+static int list(const settings *set, char *const *names, int count)
+{
+    static const char head[] =
+        "Operators: fields with their default values (* in a choice), then variants";
+    char dir[1200];
+    const bool has_models = bench_models_dir(set->lists, dir, sizeof dir);
+    int status = 0;
+    if (set->lists && !has_models)
+        return complain("no model lists at %s", set->lists);
+    if (count == 0) {
+        puts(head);
+        for (const case_op *const *op = case_ops; *op; op++)
+            list_operator(*op);
+        if (has_models) {
+            printf("\nModels (%s)\n", dir);
+            bench_models_list(dir, NULL, stdout);
         }
-        const size_t count = case_variants(*op, infos, sizeof infos / sizeof *infos, stderr);
-        printf("    variants:       ");
-        for (size_t i = 0; i < count; i++)
-            printf(" %s", infos[i].name);
-        putchar('\n');
     }
-    if (bench_models_dir(set->lists, dir, sizeof dir)) {
-        printf("\nModels (%s)\n", dir);
-        bench_models_list(dir, stdout);
+    for (int i = 0; i < count; i++) {
+        const case_op *op = case_op_find(names[i]);
+        if (op)
+            list_operator(op);
+        else if (!has_models || !bench_models_list(dir, names[i], stdout))
+            status = complain("no operator or model is named \"%s\"", names[i]);
     }
-    return 0;
+    return status;
 }
 
 /* ---- Checking ---- */
@@ -492,12 +515,14 @@ static int run(int argc, char **argv)
             return status;
     }
     if (set.list)
-        return list_everything(&set);
+        return list(&set, argv + optind, argc - optind);
     for (int i = optind; i < argc; i++)
         if (!add_words(&jobs, argv[i]))
             return complain("\"%.40s...\" is too long", argv[i]);
     if (set.model && (status = add_model(&jobs, &set)) != 0)
         return status;
+    if (jobs.count && set.from_stdin)
+        return complain("--stdin reads its cases, and does not go with others");
     if (!jobs.count && !set.from_stdin)
         return complain("nothing to do: give a case or a model, or see --help");
     if ((status = parse_jobs(&jobs)) != 0)

@@ -56,7 +56,8 @@ static const char usage[] =
     "      --generate OUT  write a small synthetic model (Q4_1), and stop\n"
     "      --generate-safetensors METHOD\n"
     "                      write one of GPTQ (version 1, act-order) or AWQ weights into a folder\n"
-    "  -h, --help          this text\n";
+    "  -h, --help          this text\n"
+    "      --version       the library's version\n";
 
 typedef struct options {
     const char *model, *slice, *generate, *method, *moe;
@@ -565,7 +566,8 @@ enum {
     OPT_SAFETENSORS,
     OPT_MOE,
     OPT_SCALE,
-    OPT_UNCHECKED
+    OPT_UNCHECKED,
+    OPT_VERSION
 };
 
 /* 0, or the exit status of a refusal. `*runs`: the first option that says how to run a model. */
@@ -664,6 +666,7 @@ static int run_command(int argc, char **argv)
         {"scale", required_argument, NULL, OPT_SCALE},
         {"unchecked", no_argument, NULL, OPT_UNCHECKED},
         {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, OPT_VERSION},
         {NULL, 0, NULL, 0}};
     options opt = {.scale = 1, .dtype = LLMK_F16, .seconds = 0.3};
     const char *runs = NULL;
@@ -671,6 +674,10 @@ static int run_command(int argc, char **argv)
     while (!status && (option = getopt_long(argc, argv, "r:n:t:d:h", known, NULL)) != -1) {
         if (option == 'h') {
             fputs(usage, stdout);
+            return 0;
+        }
+        if (option == OPT_VERSION) {
+            puts(llmk_build_info());
             return 0;
         }
         status = read_option(option, &opt, &runs);

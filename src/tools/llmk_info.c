@@ -308,6 +308,11 @@ static int run(int argc, char **argv)
                 argv[optind + 1]);
         return 2;
     }
+    if ((images || only_list) && optind < argc) {
+        fprintf(stderr, "llmk-info: %s takes no cases, such as \"%s\"\n",
+                images ? "--images" : "--list", argv[optind]);
+        return 2;
+    }
     puts(llmk_build_info());
     if (images)
         return list_images();

@@ -119,14 +119,39 @@ static bool is_emulated(const char *variant)
     return strncmp(variant, "emulated-", 9) == 0;
 }
 
-bool case_step(size_t *step, size_t *first)
+/* A number of one to four digits: sscanf() takes signs and spaces, too. */
+static bool take_number(const char **text, size_t *value)
 {
-    const char *text = getenv("LLMK_TEST_STEP");
-    char rest;
+    const size_t digits = strspn(*text, "0123456789");
+    *value = digits > 0 && digits <= 4 ? strtoul(*text, NULL, 10) : 0;
+    *text += digits;
+    return digits > 0 && digits <= 4;
+}
+
+bool case_step(size_t *step, size_t *first, FILE *errors)
+{
+    const char *given = getenv("LLMK_TEST_STEP"), *p = given;
     *step = 1;
     *first = 0;
-    return !text || !*text ||
-           (sscanf(text, "%4zu/%4zu%c", step, first, &rest) == 2 && *step > 0 && *first < *step);
+    if (!given || !*given ||
+        (take_number(&p, step) && *p++ == '/' && take_number(&p, first) && !*p && *first < *step))
+        return true;
+    fprintf(errors,
+            "LLMK_TEST_STEP is \"%s\"; expected STEP/FIRST, as 3/0, with STEP from 1 to 9999 and "
+            "FIRST below it\n",
+            given);
+    return false;
+}
+
+/* LLMK_TEST_EMULATION=off: for compilers that the emulated matrix units are too much for. */
+static bool emulates(bool *yes, FILE *errors)
+{
+    const char *given = getenv("LLMK_TEST_EMULATION");
+    *yes = !given || !*given;
+    if (*yes || strcmp(given, "off") == 0)
+        return true;
+    fprintf(errors, "LLMK_TEST_EMULATION is \"%s\"; expected off\n", given);
+    return false;
 }
 
 /* Emulated units are slow, and a whole layer of experts says little of one that products of experts
@@ -153,15 +178,8 @@ static void run_entry(sweep *s, const case_entry *entry)
  * one, the others go without. */
 #define EMULATED_TESTS 8
 
-static void run_variant(sweep *s, case_tier tier)
+static void run_variant(sweep *s, case_tier tier, size_t step, size_t first)
 {
-    size_t step, first;
-    if (!case_step(&step, &first)) {
-        fprintf(s->out, "LLMK_TEST_STEP is \"%s\"; expected STEP/FIRST, as 3/0\n",
-                getenv("LLMK_TEST_STEP"));
-        s->failed++;
-        return;
-    }
     const size_t own = step_of(s, tier);
     const size_t each = tier == CASE_QUICK && is_emulated(s->variant) ? EMULATED_TESTS : 1;
     for (int tested = each > 1 ? 0 : 1; tested < 2; tested++) {
@@ -205,16 +223,14 @@ size_t case_variants(const case_op *op, llmk_variant_info *infos, size_t capacit
     return count < capacity ? count : capacity;
 }
 
-/* All variants, those that emulate a unit, those that do not, or one by its name.
- * LLMK_TEST_EMULATION=off: for compilers that the emulated matrix units are too much for. */
-static bool is_wanted(const char *wanted, const char *variant)
+/* All variants, those that emulate a unit, those that do not, or one by its name. */
+static bool is_wanted(const char *wanted, const char *variant, bool emulation)
 {
-    const char *emulation = getenv("LLMK_TEST_EMULATION");
-    const bool off = emulation && strcmp(emulation, "off") == 0, emulated = is_emulated(variant);
+    const bool emulated = is_emulated(variant);
     if (!wanted)
-        return !(emulated && off);
+        return emulation || !emulated;
     if (strcmp(wanted, CASE_EMULATED) == 0)
-        return emulated && !off;
+        return emulated && emulation;
     if (strcmp(wanted, CASE_NOT_EMULATED) == 0)
         return !emulated;
     return strcmp(wanted, variant) == 0;
@@ -223,18 +239,21 @@ static bool is_wanted(const char *wanted, const char *variant)
 size_t case_sweep(const case_op *op, const char *variant, case_tier tier, FILE *out, size_t *run)
 {
     llmk_variant_info infos[MAX_VARIANTS];
-    const size_t count = case_variants(op, infos, MAX_VARIANTS, out);
-    size_t failed = 0, swept = 0;
+    size_t step, first, failed = 0, swept = 0;
+    bool emulation;
     *run = 0;
+    if (!case_step(&step, &first, out) || !emulates(&emulation, out))
+        return 1;
+    const size_t count = case_variants(op, infos, MAX_VARIANTS, out);
     if (!count) {
         fprintf(out, "%s: its variants cannot be listed\n", op->name);
         return 1;
     }
     for (size_t i = 0; i < count; i++) {
-        if (!is_wanted(variant, infos[i].name))
+        if (!is_wanted(variant, infos[i].name, emulation))
             continue;
         sweep s = {.op = op, .variant = infos[i].name, .out = out};
-        run_variant(&s, tier);
+        run_variant(&s, tier, step, first);
         failed += s.failed;
         *run += s.run;
         swept++;

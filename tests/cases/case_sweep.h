@@ -12,12 +12,14 @@
 
 /* Prints one summary line a variant to `out`, and for every failure what was wrong and the command
  * that shows it again. Returns the number of failures. `tier` is the largest that is run;
- * `variant`, unless NULL, the only one, or one of the two above. `*run` gets the number of cases that ran. */
+ * `variant`, unless NULL, the only one, or one of the two above. `*run` gets the number of cases
+ * that ran. */
 size_t case_sweep(const case_op *op, const char *variant, case_tier tier, FILE *out, size_t *run);
 
-/* Every `step`th case from the one numbered `first` on: LLMK_TEST_STEP=STEP/FIRST, for a sweep beside others
- * that take the rest; all of them (1/0) without it. False where it says something else. */
-bool case_step(size_t *step, size_t *first);
+/* Every `step`th case from the one numbered `first` on: LLMK_TEST_STEP=STEP/FIRST, for a sweep
+ * beside others that take the rest; all of them (1/0) without it. Where it says something else,
+ * false, and a sentence to `errors`. */
+bool case_step(size_t *step, size_t *first, FILE *errors);
 
 /* The operator's variants on the default device, as llmk_explain gives them; returns how many. */
 size_t case_variants(const case_op *op, llmk_variant_info *infos, size_t capacity, FILE *errors);

@@ -512,12 +512,12 @@ static bool add_experts(case_run *run, const layer *l, const case_tensor *x, con
                 weight_error[rows++] = r->bound[i];
             }
         double *in = malloc((rows * m->hidden + 1) * sizeof *in);
-        double *out = malloc((rows * m->hidden + 1) * 2 * sizeof *out), *bound = out;
+        double *out = malloc((rows * m->hidden + 1) * 2 * sizeof *out);
         good = in && out;
         for (uint64_t i = 0; good && i < rows; i++)
             memcpy(in + i * m->hidden, x->values + tokens[i] * m->hidden, m->hidden * sizeof *in);
         if (good && rows > 0) {
-            bound = out + rows * m->hidden;
+            double *bound = out + rows * m->hidden;
             good = moe_reference_expert(&experts, e, rows, in, out, bound);
             if (good)
                 add_rows(l, s, rows, tokens, weight, weight_error, out, bound);

@@ -34,3 +34,14 @@ c++ -std=c++11 "${warnings[@]}" "${cflags[@]}" "$here/consumer/consumer.cpp" -o 
 cc -std=c99 "${warnings[@]}" "${cflags[@]}" "$here/consumer/consumer.c" -o "$work/c_static" "${static_libs[@]}"
 c++ -std=c++11 "${warnings[@]}" "${cflags[@]}" "$here/consumer/consumer.cpp" -o "$work/cxx_static" "${static_libs[@]}"
 run_all "$prefix/$libdir" "$work"/{c,cxx}_{shared,static}
+
+# The line of README.md serves the examples as they are.
+line='cc app.c $(pkg-config --cflags --libs llmk_cl)'
+grep -qF "$line" "$here/../../README.md" || fail "README.md has no longer the line: $line"
+mkdir -p "$work/app"
+cd "$work/app"
+for example in "$here"/../../examples/*.c; do
+    cp "$example" app.c
+    eval "$line"
+    run_all "$prefix/$libdir" ./a.out
+done

@@ -142,8 +142,8 @@ static void fill_k_block(llmk_format format, const double *v, uint8_t *block)
         case_encode(LLMK_F16, block, 1, (1 + v[1]) / 512);
 }
 
-/* And of numbers, by round to nearest: a scale, in Q4_K a minimum too, from the range of each group,
- * and those in units of the largest. */
+/* And of numbers, by round to nearest: a scale, in Q4_K a minimum too, from the range of each
+ * group, and those in units of the largest. */
 static void quantise_q4_k(const double *v, uint8_t *block)
 {
     double low[8], step[8], d = 0, m = 0;

@@ -20,6 +20,6 @@ if [ ! -s "$work/quick_start.c" ]; then
     exit 1
 fi
 cc -std=c11 -Wall -Wextra -Werror -I"$source/include" "$work/quick_start.c" -o "$work/quick_start" \
-    -L"$build" -lllmk_cl -lOpenCL -lm -Wl,-rpath,"$build"
+    -L"$build" -lllmk_cl -lOpenCL -Wl,-rpath,"$build"
 cd "$work"
 ./quick_start

@@ -50,6 +50,11 @@ has "cmake --preset release"
 setup 0 -- build
 has "cmake --preset dev"
 has_not LLMK_IMAGES
+has_not "-G " # the presets say which
+mkdir "$work/build"
+echo "CMAKE_GENERATOR:INTERNAL=Unix Makefiles" >"$work/build/CMakeCache.txt"
+setup 0 -- build
+has "-G Unix Makefiles"
 setup 0 LLMK_IMAGES= -- build
 has "-DLLMK_IMAGES="
 has_not "-DLLMK_IMAGES=s"

@@ -4,6 +4,7 @@
 # Usage: tools.sh BUILD_DIR WORK_DIR
 set -euo pipefail
 build=$1 work=$2
+docs=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../docs" && pwd)
 rm -rf "$work"
 mkdir -p "$work"
 cd "$work"
@@ -28,8 +29,8 @@ if [ -w /dev/full ]; then
     for option in --help --version; do
         expect 1 "llmk-bench: the output cannot be written" full "$bench" "$option"
         expect 1 "llmk-info: the output cannot be written" full "$info" "$option"
+        expect 1 "llmk-demo: the output cannot be written" full "$demo" "$option"
     done
-    expect 1 "llmk-demo: the output cannot be written" full "$demo" --help
     expect 1 "llmk-tune: the output cannot be written" full "$tune" --help
     expect 1 "llmk-info: the output cannot be written" full "$info" --images
     expect 1 "llmk-demo: the output cannot be written" full "$demo" --generate made.gguf
@@ -51,6 +52,16 @@ expect 2 '--tokens is a whole number of at least 1, not "0.5"' "$bench" --tokens
 expect 2 'expected one of f32, f16, bf16' "$bench" add a=i8
 expect 2 '--roofline is for timing' "$bench" --check --roofline roof add
 expect 2 '--sustain is for timing' "$bench" --check --sustain 1 add
+expect 2 '--stdin reads its cases' "$bench" --stdin add
+expect 2 'no operator or model is named "nothing"' "$bench" --list nothing
+expect 2 'no operator or model is named "llama"' "$bench" --list add llama
+expect 0 '' "$bench" --list add llama-8b
+{ grep -q '^  add$' out && grep -q '^    llama-8b ' out && [ "$(grep -c '^ *variants:' out)" -eq 1 ] &&
+    ! grep -q 'llama-7b' out; } || {
+    echo "FAILED: --list add llama-8b lists $(cat out)"
+    failures=$((failures + 1))
+}
+expect 1 'LLMK_IMAGE is "ptz"; expected source, spirv, native, ptx, cubin or sm_80' "$bench" --image ptz add
 expect 1 'cannot be created' "$bench" --seconds 0.01 --roofline /proc/none/roof 'add rows=4 cols=64'
 expect 1 'no case gave a point' "$bench" --seconds 0.01 --roofline roof 'add rows=0 cols=64'
 expect 0 '' "$bench" --seconds 0.01 --roofline roof 'add rows=4 cols=64' 'linear m=2 n=96 k=128' 'linear m=1 n=96 k=128'
@@ -74,6 +85,18 @@ expect 0 'gnuplot is not installed: bare.gp makes the figures' env PATH=/nonexis
 # --- llmk-info
 expect 2 '--time takes one case, and "rmsnorm" is another' "$info" --time add rmsnorm
 expect 0 '' "$info" --time 'add rows=2'
+expect 2 '--list takes no cases, such as "add"' "$info" --list add
+expect 2 '--images takes no cases, such as "add"' "$info" --images add
+
+# --- docs/tools.md has every option, and no other; what it leaves to docs/tuning.md is there
+options() { grep -oE -- '(^|[^-[:alnum:]])--[a-z][a-z-]+' "$@" | grep -oE -- '--[a-z-]+' | sort -u; }
+for tool in "$bench" "$demo" "$info" "$tune"; do "$tool" --help; done >helps
+comm -23 <(options helps) <(cat "$docs/tools.md" "$docs/tuning.md" | options) >undocumented
+comm -13 <(options helps) <(options "$docs/tools.md") >unknown
+[ ! -s undocumented ] && [ ! -s unknown ] || {
+    echo "FAILED: options that docs/tools.md lacks: $(paste -sd ' ' undocumented); that no tool has: $(paste -sd ' ' unknown)"
+    failures=$((failures + 1))
+}
 
 # --- llmk-demo
 "$demo" --generate model.gguf >/dev/null
@@ -102,6 +125,25 @@ expect 1 "/nonexistent/a.gguf cannot be created: No such file" "$demo" --generat
 too_large() { (trap '' XFSZ && ulimit -f 8 && exec "$demo" --generate large.gguf); }
 expect 1 "large.gguf cannot be written: File too large" too_large
 [ -z "$(find . -name '*.tmp')" ] || { echo "FAILED: temporary files are left"; failures=$((failures + 1)); }
+
+# --- what the test programs read of the environment
+if [ -x "$build/tests/test_operators" ]; then
+    for value in -1/0 +3/0 ' 3/0' 3/-1 3/3 0/0 3 3/ /0 3/0x 3//0 10000/0 18446744073709551617/0 soon; do
+        expect 1 '' env LLMK_TEST_STEP="$value" "$build/tests/test_operators" add:ref
+        grep -qF "LLMK_TEST_STEP is \"$value\"; expected STEP/FIRST" out || {
+            echo "FAILED: LLMK_TEST_STEP=$value is not refused: $(cat out)"
+            failures=$((failures + 1))
+        }
+    done
+    expect 1 '' env LLMK_TEST_EMULATION=no "$build/tests/test_operators" add:ref
+    grep -qF 'LLMK_TEST_EMULATION is "no"; expected off' out || {
+        echo "FAILED: LLMK_TEST_EMULATION=no is not refused: $(cat out)"
+        failures=$((failures + 1))
+    }
+    for value in -1 soon 5x 18446744073709551616; do
+        expect 2 "LLMK_TEST_SEED is \"$value\"; expected a number" env LLMK_TEST_SEED="$value" "$build/tests/test_tensor"
+    done
+fi
 
 # --- a sweep of a variant that this device has not is no pass
 for selection in rmsnorm:nv linear:amd; do

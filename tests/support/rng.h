@@ -3,6 +3,7 @@
 #ifndef LLMK_TESTS_RNG_H
 #define LLMK_TESTS_RNG_H
 
+#include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,8 +15,14 @@ typedef struct rng {
 static inline rng rng_seed(const char *test, uint64_t seed)
 {
     const char *given = getenv("LLMK_TEST_SEED");
-    if (given)
-        seed = strtoull(given, NULL, 0);
+    char *end = NULL;
+    errno = 0;
+    if (given && *given)
+        seed = strtoull(given, &end, 0);
+    if (end && (*end || errno || given[0] < '0' || given[0] > '9')) {
+        fprintf(stderr, "LLMK_TEST_SEED is \"%s\"; expected a number below 2^64\n", given);
+        exit(2);
+    }
     printf("%s: LLMK_TEST_SEED=%llu\n", test, (unsigned long long)seed);
     return (rng){seed};
 }

@@ -5,7 +5,7 @@
 #include "core/half.h"
 #include "formats/gguf_blocks.h"
 #include "reference/checkpoint_reference.h"
-#include "support/device.h"
+#include "support/refusals.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -557,16 +557,6 @@ static void test_guess(void **state)
 
 /* ---- Refusals ---- */
 
-static void refuse(fixture *f, const llmk_weights_desc *desc, llmk_status status,
-                   const char *mentioned)
-{
-    llmk_weights *w = (llmk_weights *)desc; /* must become NULL */
-    assert_int_equal(llmk_weights_create(f->ctx, desc, &w), status);
-    assert_null(w);
-    if (!strstr(llmk_error_message(), mentioned))
-        fail_msg("\"%s\" does not mention \"%s\"", llmk_error_message(), mentioned);
-}
-
 static void test_refusals(void **state)
 {
     fixture *f = *state;
@@ -580,7 +570,7 @@ static void test_refusals(void **state)
     do {                                                                                           \
         d = linear_weights_describe(source);                                                       \
         change;                                                                                    \
-        refuse(f, &d, status, mentioned);                                                          \
+        refuse_weights(f, &d, status, mentioned);                                                  \
     } while (0)
     REFUSE(&gptq, LLMK_UNSUPPORTED, "awq_gemv,", d.format = LLMK_FORMAT_AWQ_GEMV);
     REFUSE(&gptq, LLMK_UNSUPPORTED, "awq_gemv_fast", d.format = LLMK_FORMAT_AWQ_GEMV_FAST);

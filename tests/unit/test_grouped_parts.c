@@ -166,8 +166,8 @@ static void test_ways(void **state)
     assert_int_equal(parts_of(g, 132).ways, 1);
 }
 
-/* Whoever takes tiles in this order finds all of gate and up before down, and down reads rows that a row of
- * tiles of gate and up has written. */
+/* Whoever takes tiles in this order finds all of gate and up before down, and down reads rows
+ * that a row of tiles of gate and up has written. */
 static void test_layer(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /*
- * test_linear_pieces.c - how cl/linear/linear_pieces.clh shares out tiles: every stage of every tile
- * is some work-group's, once; the parts of a tile are counted right, in the order of K, and no two
- * have one place in memory.
+ * test_linear_pieces.c - how cl/linear/linear_pieces.clh shares out tiles: every stage of every
+ * tile is some work-group's, once; the parts of a tile are counted right, in the order of K, and no
+ * two have one place in memory.
  */
 #include "llmk_cmocka.h"
 

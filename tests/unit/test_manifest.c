@@ -428,10 +428,8 @@ int main(int argc, char **argv)
             only_index.files = &llmk_images.files[i];
             one = 1;
         }
-    if (!case_step(&step, &first)) {
-        fprintf(stderr, "LLMK_TEST_STEP is not STEP/FIRST\n");
+    if (!case_step(&step, &first, stderr))
         return 1;
-    }
     if (one == 0) {
         fprintf(stderr, "this build has no images: skipped\n");
         return 77;

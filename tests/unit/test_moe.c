@@ -1,6 +1,7 @@
 /* test_moe.c - plans of mixture-of-experts layers: refusals, kernels enqueued, sharing, bits. */
 #include "cases/moe_models.h"
 #include "core/weights.h"
+#include "ops/moe_plan.h"
 #include "reference/linear_reference.h"
 #include "support/device.h"
 
@@ -472,6 +473,33 @@ static void test_models(void **state)
     }
 }
 
+/* The kernel of the choice gathers rows where it sorts, of at most 2^32 elements. */
+static void test_gathering(void **state)
+{
+    (void)state;
+    const llmk_weights w = {.layout = LLMK_LAYOUT_F16_PORTABLE, .segment_count = 1};
+    llmk_context ctx = {.caps = {.type = CL_DEVICE_TYPE_GPU,
+                                 .compute_units = 132,
+                                 .max_work_group = 1024,
+                                 .local_bytes = 48 << 10}};
+    llmk_moe_plan plan = {.ctx = &ctx,
+                          .x_dtype = LLMK_F16,
+                          .inner = LLMK_F16,
+                          .k = 8,
+                          .id_end = 64,
+                          .held = 64,
+                          .hidden = 1 << 26,
+                          .routing = {.groups = 1},
+                          .gate_weights = &w,
+                          .down_weights = &w};
+    moe_steps large = llmk_moe_steps(&plan, 8, false, &llmk_grouped_nv90);
+    plan.hidden -= 8;
+    moe_steps small = llmk_moe_steps(&plan, 8, false, &llmk_grouped_nv90);
+    assert_true(large.select_dispatch && small.select_dispatch);
+    assert_true(small.select_gathers && !large.select_gathers);
+    assert_int_equal(large.kernels, small.kernels + 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -482,6 +510,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_busy, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_same_bits, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_owns, set_up, tear_down),
+        cmocka_unit_test(test_gathering),
         cmocka_unit_test(test_models),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -47,8 +47,8 @@ static void test_banks(void **state)
         }
 }
 
-/* A lane reads words of all four lanes of its quad, whose 16 bytes lie in the order of lanes, eight in a
- * row: with each load a warp asks for sixteen words, in sixteen banks. */
+/* A lane reads words of all four lanes of its quad, whose 16 bytes lie in the order of lanes,
+ * eight in a row: with each load a warp asks for sixteen words, in sixteen banks. */
 static void test_quad_words(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* test_operators.c - every quick case of every operator (or of those named as arguments) on every
- * variant that the device supports ("rmsnorm:subgroup": on that one; "linear:emulated"). Where some selection ran no
- * case at all, the exit code is 77, skipped. */
+ * variant that the device supports ("rmsnorm:subgroup": on that one; "linear:emulated"). Where some
+ * selection ran no case at all, the exit code is 77, skipped. */
 #include "cases/case_sweep.h"
 #include "core/image.h"
 

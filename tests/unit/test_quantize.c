@@ -1,44 +1,14 @@
 /* test_quantize.c - the quantisation utilities on the host: against the f64 reference, against the
  * device bit for bit, and what users rely on (SNR, round trip, odd values, refusals). */
 #define CL_USE_DEPRECATED_OPENCL_1_2_APIS /* clCreateCommandQueue works on every version */
-#include "cases/case.h"
 #include "reference/quant_reference.h"
+#include "support/device.h"
 
 #include <float.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
-
 #define U 0x1p-24
-
-typedef struct device {
-    llmk_context *ctx;
-    cl_command_queue queue;
-} device;
-
-static int open_device(void **state)
-{
-    device *d = calloc(1, sizeof *d);
-    if (!d || llmk_context_create(NULL, &d->ctx) != LLMK_OK)
-        return -1;
-    d->queue = case_queue_new(d->ctx);
-    *state = d;
-    return d->queue ? 0 : -1;
-}
-
-static int close_device(void **state)
-{
-    device *d = *state;
-    clReleaseCommandQueue(d->queue);
-    llmk_context_free(d->ctx);
-    free(d);
-    return 0;
-}
 
 /* ---- Data ---- */
 
@@ -272,7 +242,7 @@ static void test_snr(void **state)
 
 /* ---- The device against the host ---- */
 
-static cl_mem make_buffer(device *d, const void *data, size_t bytes)
+static cl_mem make_buffer(fixture *d, const void *data, size_t bytes)
 {
     cl_mem buffer =
         clCreateBuffer(llmk_context_cl_context(d->ctx), CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR,
@@ -281,7 +251,7 @@ static cl_mem make_buffer(device *d, const void *data, size_t bytes)
     return buffer;
 }
 
-static void read_buffer(device *d, cl_mem buffer, void *data, size_t bytes)
+static void read_buffer(fixture *d, cl_mem buffer, void *data, size_t bytes)
 {
     assert_int_equal(clEnqueueReadBuffer(d->queue, buffer, CL_TRUE, 0, bytes, data, 0, NULL, NULL),
                      CL_SUCCESS);
@@ -293,7 +263,7 @@ static llmk_tensor scales_of(const quant_shape *s, cl_mem buffer, llmk_dtype dty
                               : llmk_vector(buffer, dtype, quant_scales(s));
 }
 
-static void quantize_device(device *d, const quant_shape *s, const float *x, coded *c)
+static void quantize_device(fixture *d, const quant_shape *s, const float *x, coded *c)
 {
     memset(c, 0, sizeof *c);
     cl_mem xb = make_buffer(d, x, s->n * s->k * sizeof *x), qb = make_buffer(d, c->q, sizeof c->q);
@@ -328,7 +298,7 @@ static void quantize_device(device *d, const quant_shape *s, const float *x, cod
 
 static void test_device_equals_host(void **state)
 {
-    device *d = *state;
+    fixture *d = *state;
     float *x = malloc(MAX_COUNT * sizeof *x);
     coded *host = malloc(sizeof *host), *dev = malloc(sizeof *dev);
     assert_true(x && host && dev);
@@ -346,7 +316,7 @@ static void test_device_equals_host(void **state)
     free(x);
 }
 
-static llmk_error_stats report_device(device *d, cl_command_queue queue, uint64_t n,
+static llmk_error_stats report_device(fixture *d, cl_command_queue queue, uint64_t n,
                                       const float *reference, const float *approximation)
 {
     llmk_error_stats stats;
@@ -384,7 +354,7 @@ static void assert_stats(llmk_error_stats got, double max, double mean, double r
 /* Reports with one possible answer, from host and device alike. */
 static void test_plain_reports(void **state)
 {
-    device *d = *state;
+    fixture *d = *state;
     const double inf = (double)INFINITY;
     static const float zeros[4] = {0}, x[4] = {1, -2, 4, 0.25f};
     static const float off[4] = {1, -2, 5, 0.25f}, bad[4] = {1, -2, NAN, 0.25f};
@@ -419,7 +389,7 @@ static void test_plain_reports(void **state)
 /* The same bits again, and from an out-of-order queue. */
 static void test_report_is_deterministic(void **state)
 {
-    device *d = *state;
+    fixture *d = *state;
     float *r = malloc(MAX_COUNT * sizeof *r), *a = malloc(MAX_COUNT * sizeof *a);
     assert_true(r && a);
     fill_normal(r, MAX_COUNT, 1, 1);
@@ -465,7 +435,7 @@ static void test_host_refusals(void **state)
 
 static void test_device_refusals(void **state)
 {
-    device *d = *state;
+    fixture *d = *state;
     float zeros[64] = {0};
     cl_mem x = make_buffer(d, zeros, sizeof zeros), q = make_buffer(d, zeros, sizeof zeros);
     cl_mem scale = make_buffer(d, zeros, sizeof zeros), zero = make_buffer(d, zeros, sizeof zeros);
@@ -529,5 +499,5 @@ int main(void)
         cmocka_unit_test(test_host_refusals),
         cmocka_unit_test(test_device_refusals),
     };
-    return cmocka_run_group_tests_name("quantize", tests, open_device, close_device);
+    return cmocka_run_group_tests_name("quantize", tests, set_up, tear_down);
 }

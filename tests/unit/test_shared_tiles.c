@@ -1,7 +1,7 @@
 /*
- * test_shared_tiles.c - the workspace of llmk_linear whose parts of tiles meet in it: which ones are
- * taken, what calls that take turns with one leave in it, and that calls without a use for one leave
- * it alone.
+ * test_shared_tiles.c - the workspace of llmk_linear whose parts of tiles meet in it: which ones
+ * are taken, what calls that take turns with one leave in it, and that calls without a use for one
+ * leave it alone.
  */
 #include "cases/case_internal.h"
 #include "ops/operator.h"
@@ -184,8 +184,8 @@ static void test_needed(void **state)
     close_fixture(&f);
 }
 
-/* A call that needs no bytes leaves a workspace to whoever does: it may be in use on another queue, or
- * of another context. */
+/* A call that needs no bytes leaves a workspace to whoever does: it may be in use on another
+ * queue, or of another context. */
 static void test_unused(void **state)
 {
     (void)state;

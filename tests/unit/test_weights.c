@@ -3,7 +3,7 @@
 #include "core/weights.h"
 
 #include "reference/linear_reference.h"
-#include "support/device.h"
+#include "support/refusals.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -529,16 +529,6 @@ static void test_freed_after_context(void **state)
 
 /* ---- Refusals ---- */
 
-static void refuse(fixture *f, const llmk_weights_desc *desc, llmk_status status,
-                   const char *mentioned)
-{
-    llmk_weights *w = (llmk_weights *)desc; /* must become NULL */
-    assert_int_equal(llmk_weights_create(f->ctx, desc, &w), status);
-    assert_null(w);
-    if (!strstr(llmk_error_message(), mentioned))
-        fail_msg("\"%s\" does not mention \"%s\"", llmk_error_message(), mentioned);
-}
-
 static void test_refusals(void **state)
 {
     fixture *f = *state;
@@ -554,7 +544,7 @@ static void test_refusals(void **state)
     do {                                                                                           \
         d = good;                                                                                  \
         change;                                                                                    \
-        refuse(f, &d, status, mentioned);                                                          \
+        refuse_weights(f, &d, status, mentioned);                                                  \
     } while (0)
     REFUSE(LLMK_INVALID_ARGUMENT, "struct_size", d.struct_size = 8);
     REFUSE(LLMK_INVALID_ARGUMENT, "format", d.format = LLMK_FORMAT_NONE);

@@ -117,24 +117,31 @@ static int is_list(const struct dirent *entry)
     return length > 4 && !strcmp(entry->d_name + length - 4, ".txt");
 }
 
-void bench_models_list(const char *dir, FILE *out)
+size_t bench_models_list(const char *dir, const char *name, FILE *out)
 {
     struct dirent **entries;
     const int count = scandir(dir, &entries, is_list, alphasort);
+    size_t listed = 0;
     for (int i = 0; i < count; i++) {
         char path[1280], line[256] = "";
+        const size_t length = strlen(entries[i]->d_name) - 4;
+        const bool wanted =
+            !name || (strlen(name) == length && !strncmp(name, entries[i]->d_name, length));
         snprintf(path, sizeof path, "%s/%s", dir, entries[i]->d_name);
-        FILE *file = fopen(path, "r");
+        FILE *file = wanted ? fopen(path, "r") : NULL;
         if (file) {
             if (!fgets(line, sizeof line, file) || line[0] != '#')
                 line[0] = '\0';
             llmk_make_printable(line, false);
             fclose(file);
         }
-        fprintf(out, "    %-16.*s %s\n", (int)strlen(entries[i]->d_name) - 4, entries[i]->d_name,
-                line[0] ? trim(line + 1) : "");
+        if (wanted)
+            fprintf(out, "    %-16.*s %s\n", (int)length, entries[i]->d_name,
+                    line[0] ? trim(line + 1) : "");
+        listed += wanted;
         free(entries[i]);
     }
     if (count >= 0)
         free(entries);
+    return listed;
 }

@@ -23,7 +23,8 @@ bool bench_models_dir(const char *given, char *dir, size_t size);
 /* The cases of a model at `tokens`, malloc'ed. NULL with a sentence. */
 bench_model_case *bench_models_load(const char *dir, const char *model, uint64_t tokens,
                                     size_t *count, char *error, size_t error_size);
-/* Prints the names of the models in a folder, and the first comment of each. */
-void bench_models_list(const char *dir, FILE *out);
+/* Prints the names of the models in a folder, and the first comment of each; of `name` alone unless
+ * that is NULL. Returns how many. */
+size_t bench_models_list(const char *dir, const char *name, FILE *out);
 
 #endif

@@ -76,7 +76,7 @@ static void put_row(llmk_new_file *out, const bench_row *row, const bench_roof *
     const double us = row->timing.us.median, best = bench_row_roof_us(row, roof);
     put(out, "\"%s\" %s %llu %.0f %.4g %.3f %.4f %.2f %.5f %.3f %.1f %s \"%s\"\n",
         row->name[0] ? row->name : row->text, row->variant,
-        (unsigned long long)(row->bytes_read + row->bytes_written), row->flops,
+        (unsigned long long)row->bytes_read + row->bytes_written, row->flops,
         bench_row_intensity(row), us, bench_stats_spread(&row->timing.us), bench_row_gbs(row),
         bench_row_tflops(row), best, 100 * best / us, bounds[bench_row_bound(row, roof)],
         row->text);

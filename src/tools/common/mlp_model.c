@@ -3,25 +3,14 @@
 
 #include "core/core.h"
 #include "formats/gguf_write.h"
+#include "formats/report.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
 #define MAX_LAYERS 4096u
-
-static bool refuse(char *error, size_t size, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-static bool refuse(char *error, size_t size, const char *fmt, ...)
-{
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(error, size, fmt, args);
-    va_end(args);
-    return false;
-}
 
 static bool get_size(const mlp_model *m, const char *suffix, uint64_t *value, char *error,
                      size_t size)
@@ -29,7 +18,8 @@ static bool get_size(const mlp_model *m, const char *suffix, uint64_t *value, ch
     char key[128];
     snprintf(key, sizeof key, "%s.%s", m->architecture, suffix);
     if (!llmk_gguf_get_u64(m->gguf, key, value) || *value == 0 || *value > UINT32_MAX)
-        return refuse(error, size, "the file has no usable %s (a number from 1 to 2^32 - 1)", key);
+        return llmk_format_fail(error, size,
+                                "the file has no usable %s (a number from 1 to 2^32 - 1)", key);
     return true;
 }
 
@@ -65,9 +55,9 @@ static bool find(const mlp_model *m, const char *name, uint64_t columns, uint64_
     if (!t)
         return false;
     if (t->dims[0] != columns || (rows && t->dims[1] != rows) || t->dims[2] != 1 || t->dims[3] != 1)
-        return refuse(error, size,
-                      "%s is %" PRIu64 " x %" PRIu64 "; expected %" PRIu64 " x %" PRIu64, name,
-                      t->dims[0], t->dims[1], columns, rows ? rows : t->dims[1]);
+        return llmk_format_fail(error, size,
+                                "%s is %" PRIu64 " x %" PRIu64 "; expected %" PRIu64 " x %" PRIu64,
+                                name, t->dims[0], t->dims[1], columns, rows ? rows : t->dims[1]);
     *out =
         (mlp_matrix){.desc = LLMK_INIT(llmk_weights_desc), .rows = t->dims[1], .columns = columns};
     out->desc.format = format_of(t->type);
@@ -75,8 +65,8 @@ static bool find(const mlp_model *m, const char *name, uint64_t columns, uint64_
     out->desc.k = columns;
     out->desc.data = mlp_matrix_source(out, t->data, t->bytes);
     if (out->desc.format == LLMK_FORMAT_NONE)
-        return refuse(error, size, "%s is of type %s, which is not supported", name,
-                      llmk_gguf_type_of(t->type)->name);
+        return llmk_format_fail(error, size, "%s is of type %s, which is not supported", name,
+                                llmk_gguf_type_of(t->type)->name);
     return true;
 }
 
@@ -106,7 +96,7 @@ static bool fill(mlp_model *m, char *error, size_t size)
     size_t length = 0;
     if (!llmk_gguf_get_string(m->gguf, "general.architecture", &architecture, &length) ||
         length == 0 || length >= sizeof m->architecture || memchr(architecture, '\0', length))
-        return refuse(error, size, "the file has no usable general.architecture");
+        return llmk_format_fail(error, size, "the file has no usable general.architecture");
     memcpy(m->architecture, architecture, length);
     uint64_t layers = 0;
     if (!get_size(m, "embedding_length", &m->hidden, error, size) ||
@@ -116,16 +106,18 @@ static bool fill(mlp_model *m, char *error, size_t size)
     char key[128];
     snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", m->architecture);
     if (!llmk_gguf_get_f32(m->gguf, key, &m->epsilon) || !(m->epsilon >= 0 && m->epsilon < 1))
-        return refuse(error, size, "the file has no usable %s (a number from 0 to 1)", key);
+        return llmk_format_fail(error, size, "the file has no usable %s (a number from 0 to 1)",
+                                key);
     if (!find(m, "token_embd.weight", m->hidden, 0, &m->embedding, error, size))
         return false;
     /* A slice's metadata describes the whole model: take the blocks that are there. */
     if (layers > MAX_LAYERS)
-        return refuse(error, size, "the file claims %" PRIu64 " blocks; expected at most %u",
-                      layers, MAX_LAYERS);
+        return llmk_format_fail(error, size,
+                                "the file claims %" PRIu64 " blocks; expected at most %u", layers,
+                                MAX_LAYERS);
     m->layers = calloc((size_t)layers, sizeof *m->layers);
     if (!m->layers)
-        return refuse(error, size, "out of memory for %" PRIu64 " blocks", layers);
+        return llmk_format_fail(error, size, "out of memory for %" PRIu64 " blocks", layers);
     for (uint32_t i = 0; i < layers; i++) {
         char name[64];
         snprintf(name, sizeof name, "blk.%u.ffn_norm.weight", i);
@@ -160,7 +152,7 @@ static bool open_any(const char *path, mlp_model *model, char *error, size_t siz
     if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
         char file[4096];
         if (snprintf(file, sizeof file, "%s/model.safetensors", path) >= (int)sizeof file)
-            return refuse(error, size, "the path is too long");
+            return llmk_format_fail(error, size, "the path is too long");
         return mlp_model_open_safetensors(file, model, error, size);
     }
     if (!is_gguf(path) && ends_with(path, ".safetensors"))
@@ -195,13 +187,14 @@ bool mlp_model_slice(const mlp_model *m, uint64_t rows, uint32_t layers, const c
     static const char *const parts[] = {"norm", "gate", "up", "down"};
     const size_t count = 1 + 4 * (size_t)layers;
     if (!m->gguf)
-        return refuse(error, error_size, "only GGUF models can be sliced");
+        return llmk_format_fail(error, error_size, "only GGUF models can be sliced");
     llmk_gguf_slice *slices = calloc(count, sizeof *slices);
     char(*names)[64] = calloc(count, sizeof *names);
     if (!slices || !names) {
         free(slices);
         free(names);
-        return refuse(error, error_size, "out of memory for a list of %zu tensors", count);
+        return llmk_format_fail(error, error_size, "out of memory for a list of %zu tensors",
+                                count);
     }
     slices[0] = (llmk_gguf_slice){"token_embd.weight", rows};
     for (size_t i = 1; i < count; i++) {

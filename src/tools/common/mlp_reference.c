@@ -30,8 +30,8 @@ typedef struct scratch {
 
 static bool allocate(noisy *m, size_t count)
 {
-    m->value = malloc(count * sizeof *m->value);
-    m->variance = malloc(count * sizeof *m->variance);
+    m->value = calloc(count, sizeof *m->value);
+    m->variance = calloc(count, sizeof *m->variance);
     return m->value && m->variance;
 }
 
@@ -117,10 +117,12 @@ bool mlp_reference_layer(const mlp_model *m, uint32_t index, uint64_t rows, llmk
         snprintf(error, error_size, "out of memory for the reference of layer %u", index);
     } else {
         ok = mlp_matrix_row(&layer->norm, 0, s.weights);
-        normalise(m, s.weights, rows, epsilon, x, &s.h);
+        if (ok)
+            normalise(m, s.weights, rows, epsilon, x, &s.h);
         ok = ok && multiply(&layer->gate, rows, &s.h, NULL, epsilon, s.weights, &s.gate) &&
              multiply(&layer->up, rows, &s.h, NULL, epsilon, s.weights, &s.up);
-        activate(rows * m->intermediate, epsilon, &s.gate, &s.up);
+        if (ok)
+            activate(rows * m->intermediate, epsilon, &s.gate, &s.up);
         ok = ok && multiply(&layer->down, rows, &s.gate, x, epsilon, s.weights, &out);
         if (!ok)
             snprintf(error, error_size, "layer %u: a weight's type has no host conversion", index);

@@ -1,22 +1,12 @@
 /* mlp_safetensors.c - finding the MLP blocks of a Hugging Face checkpoint of the Llama kind. */
 #include "tools/common/mlp_model.h"
 
+#include "formats/report.h"
+
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
-
-static bool refuse(char *error, size_t size, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-static bool refuse(char *error, size_t size, const char *fmt, ...)
-{
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(error, size, fmt, args);
-    va_end(args);
-    return false;
-}
 
 #ifdef LLMK_HAVE_JANSSON
 
@@ -38,7 +28,7 @@ typedef struct reader {
     size_t size;
 } reader;
 
-#define REFUSE(r, ...) refuse((r)->error, (r)->size, __VA_ARGS__)
+#define REFUSE(r, ...) llmk_format_fail((r)->error, (r)->size, __VA_ARGS__)
 
 /* ---- Configuration ---- */
 
@@ -51,7 +41,7 @@ static json_t *read_beside(const reader *r, const char *path, const char *name)
     llmk_mapped_file map;
     json_t *json = NULL;
     if (snprintf(file, sizeof file, "%.*s%s", folder, path, name) >= (int)sizeof file) {
-        REFUSE(r, "the path is too long");
+        llmk_format_report(r->error, r->size, "the path is too long");
         return NULL;
     }
     if (!llmk_map_file(file, &map, r->error, r->size))
@@ -61,7 +51,8 @@ static json_t *read_beside(const reader *r, const char *path, const char *name)
     llmk_unmap_file(&map);
     if (!json_is_object(json)) {
         json_decref(json);
-        REFUSE(r, "%s is no JSON object of at most %zu bytes", file, MAX_CONFIG);
+        llmk_format_report(r->error, r->size, "%s is no JSON object of at most %zu bytes", file,
+                           MAX_CONFIG);
         return NULL;
     }
     return json;
@@ -213,18 +204,19 @@ static const llmk_safetensors_tensor *find(const reader *r, const char *prefix, 
 {
     const llmk_safetensors_tensor *t = lookup(r, prefix, suffix);
     if (!t) {
-        REFUSE(r, "the file has no tensor %s.%s", prefix, suffix);
+        llmk_format_report(r->error, r->size, "the file has no tensor %s.%s", prefix, suffix);
         return NULL;
     }
     if (type ? t->type != type : dtype_of(t->type) == LLMK_DTYPE_NONE) {
-        REFUSE(r, "%s is of type %s; expected %s", t->name, llmk_safetensors_type_name(t->type),
-               type ? llmk_safetensors_type_name(type) : "F32, F16 or BF16");
+        llmk_format_report(r->error, r->size, "%s is of type %s; expected %s", t->name,
+                           llmk_safetensors_type_name(t->type),
+                           type ? llmk_safetensors_type_name(type) : "F32, F16 or BF16");
         return NULL;
     }
     if (t->rank != (rows ? 2u : 1u) || t->dims[t->rank - 1] != columns ||
         (rows && t->dims[0] != rows)) {
-        REFUSE(r, "%s has another shape than %" PRIu64 " x %" PRIu64, t->name, rows ? rows : 1,
-               columns);
+        llmk_format_report(r->error, r->size, "%s has another shape than %" PRIu64 " x %" PRIu64,
+                           t->name, rows ? rows : 1, columns);
         return NULL;
     }
     return t;
@@ -382,7 +374,8 @@ bool mlp_model_open_safetensors(const char *path, mlp_model *model, char *error,
 bool mlp_model_open_safetensors(const char *path, mlp_model *model, char *error, size_t error_size)
 {
     (void)path, (void)model;
-    return refuse(error, error_size, "this build has no JSON library to read config.json with");
+    return llmk_format_fail(error, error_size,
+                            "this build has no JSON library to read config.json with");
 }
 
 #endif
