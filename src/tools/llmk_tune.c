@@ -7,6 +7,7 @@
 #include "tools/common/tune_db.h"
 #include "tools/common/tune_link.h"
 #include "tools/common/tune_plan.h"
+#include "tools/common/tune_pretend.h"
 #include "tools/common/tune_worker.h"
 
 #include <getopt.h>
@@ -221,7 +222,11 @@ typedef struct finding {
     char text[512];
     char fallback[TUNE_NAME];
     tune_result result;
+    double when;
 } finding;
+
+/* s: a long case is timed once more when so much has happened to the device since, or at the end. */
+#define LATER 30.0
 
 typedef struct run {
     const settings *set;
@@ -230,7 +235,10 @@ typedef struct run {
     tune_plan plan;
     double started;
     finding *findings; /* one a case of the plan at most */
-    size_t found, kept, skipped, known, dropped;
+    size_t found, skipped, known, dropped;
+    size_t seen; /* findings that are not to be visited again, or have been */
+    size_t visited;
+    double later; /* s */
     bool failed;
 } run_state;
 
@@ -240,7 +248,7 @@ static void clear_line(void)
         fputs("\r\033[K", stderr);
 }
 
-static void show_progress(const run_state *r, size_t index)
+static void show_progress(const run_state *r, size_t index, const char *what, const char *text)
 {
     enum { WIDTH = 20 };
     char bar[WIDTH + 1];
@@ -255,8 +263,8 @@ static void show_progress(const run_state *r, size_t index)
     memset(bar, ' ', WIDTH);
     memset(bar, '=', (size_t)(fmin(done, 1) * WIDTH));
     bar[WIDTH] = '\0';
-    fprintf(stderr, "\r\033[K[%s] %zu/%zu cases, %.0f%s s  %.80s", bar, index + 1, r->plan.count,
-            spent, limit, r->plan.list[index].text);
+    fprintf(stderr, "\r\033[K[%s] %zu/%zu cases, %.0f%s s  %s%.80s", bar, index, r->plan.count,
+            spent, limit, what, text);
 }
 
 static void report_dropped(void *user, const char *candidate, const char *why)
@@ -265,6 +273,19 @@ static void report_dropped(void *user, const char *candidate, const char *why)
     r->dropped++;
     clear_line();
     fprintf(stderr, "llmk-tune: %s: %s is dropped: %s\n", r->link.text, candidate, why);
+}
+
+static bool is_tuned(const finding *f)
+{
+    return strcmp(f->result.winner, TUNE_DEFAULT) != 0;
+}
+
+static size_t count_tuned(const run_state *r)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < r->found; i++)
+        count += is_tuned(&r->findings[i]);
+    return count;
 }
 
 static void print_findings(const run_state *r)
@@ -279,7 +300,7 @@ static void print_findings(const run_state *r)
                "tuned");
     for (size_t i = 0; i < r->found; i++) {
         const finding *f = &r->findings[i];
-        const bool kept = strcmp(f->result.winner, TUNE_DEFAULT) != 0;
+        const bool kept = is_tuned(f);
         const double before = f->result.fallback.us, after = kept ? f->result.tuned.us : before;
         printf("%-*s %-12s %12.2f %12.2f %6.1f%%  %s\n", width, f->text, f->fallback, before, after,
                before > 0 ? 100 * (1 - after / before) : 0, kept ? f->result.winner : "-");
@@ -292,14 +313,13 @@ static void print_summary(const run_state *r)
     size_t slower = 0;
     for (size_t i = 0; i < r->found; i++) {
         const tune_result *result = &r->findings[i].result;
-        slower += strcmp(result->winner, TUNE_DEFAULT) != 0 &&
-                  result->fallback.us > 1.1 * result->tuned.us;
+        slower += is_tuned(&r->findings[i]) && result->fallback.us > 1.1 * result->tuned.us;
     }
-    printf("summary cases=%zu measured=%zu tuned=%zu known=%zu impossible=%zu dropped=%zu "
-           "default_over_10_percent_slower=%zu seconds=%.1f making=%.1f checking=%.1f "
+    printf("summary cases=%zu measured=%zu tuned=%zu revisited=%zu known=%zu impossible=%zu "
+           "dropped=%zu default_over_10_percent_slower=%zu seconds=%.1f making=%.1f checking=%.1f "
            "timing=%.1f\n",
-           r->plan.count, r->found, r->kept, r->known, r->skipped, r->dropped, slower,
-           tune_now() - r->started, r->link.making, r->link.checking, r->link.timing);
+           r->plan.count, r->found, count_tuned(r), r->visited, r->known, r->skipped, r->dropped,
+           slower, tune_now() - r->started, r->link.making, r->link.checking, r->link.timing);
 }
 
 /* ---- One case after the other ---- */
@@ -331,12 +351,10 @@ static bool keep(run_state *r, const char *text, const tune_problem *problem,
         row.hash = hash;
     }
     const tune_timing *best = tuned ? &result->tuned : &result->fallback;
-    const tune_source source = {text, best->us, best->spread, result->fallback.us,
-                                problem->fallback};
-    if (!tune_db_put(r->set->db, r->ctx, &row, &source, error, sizeof error))
-        return complain("%s", error) == 0;
-    r->kept += tuned;
-    return true;
+    const tune_source source = {text,           best->us,         best->spread, result->fallback.us,
+                                result->visits, problem->fallback};
+    return tune_db_put(r->set->db, r->ctx, &row, &source, error, sizeof error) ||
+           complain("%s", error) == 0;
 }
 
 /* A winner of a mixture of experts, found with rows spread evenly, must not lose where Zipf's law
@@ -403,8 +421,45 @@ static bool tune_one(run_state *r, const char *text)
         return answer != TUNE_STOP;
     snprintf(f->text, sizeof f->text, "%s", text);
     memcpy(f->fallback, problem.fallback, sizeof f->fallback);
+    f->when = tune_now();
     r->found++;
     return keep(r, text, &problem, &f->result) || !(r->failed = true);
+}
+
+/* The first finding of a long case that was timed once only; NULL where there is none, or it is not
+ * `age` seconds old. */
+static finding *to_revisit(run_state *r, double age)
+{
+    while (r->seen < r->found && r->findings[r->seen].result.visits != 1)
+        r->seen++;
+    finding *f = r->seen < r->found ? &r->findings[r->seen] : NULL;
+    return f && tune_now() - f->when >= age ? f : NULL;
+}
+
+/* False: it is time to end. */
+static bool revisit(run_state *r, finding *f)
+{
+    char why[TUNE_WHY] = "";
+    tune_problem problem;
+    r->seen++;
+    tune_answer answer = tune_link_again(&r->link, f->text, &problem, why);
+    const tune_bench bench = tune_link_bench(&r->link);
+    if (answer == TUNE_OK)
+        answer = tune_revisit(&bench, r->set->seconds, &f->result, why);
+    if (answer == TUNE_BAD) {
+        clear_line();
+        complain("%s could not be timed once more: %s", f->text, why);
+        r->failed = true;
+    }
+    if (answer != TUNE_OK)
+        return answer != TUNE_STOP;
+    r->visited++;
+    return keep(r, f->text, &problem, &f->result) || !(r->failed = true);
+}
+
+static bool goes_on(const run_state *r)
+{
+    return !tune_interrupted && (r->link.deadline <= 0 || tune_now() < r->link.deadline);
 }
 
 static int tune_all(run_state *r)
@@ -417,14 +472,22 @@ static int tune_all(run_state *r)
     r->link.deadline = set->budget > 0 ? r->started + set->budget : 0;
     bool going = true;
     size_t i = 0;
+    finding *old;
     for (; going && i < r->plan.count && !tune_interrupted; i++) {
         const char *text = r->plan.list[i].text;
         if (!set->again && tune_db_has(set->db, r->ctx, text, NULL)) {
             r->known++;
             continue;
         }
-        show_progress(r, i);
-        going = tune_one(r, text) && (r->link.deadline <= 0 || tune_now() < r->link.deadline);
+        show_progress(r, i + 1, "", text);
+        going = tune_one(r, text) && goes_on(r);
+        while (going && (old = to_revisit(r, r->later)) != NULL)
+            going = revisit(r, old) && goes_on(r);
+    }
+    const bool all = going && i == r->plan.count;
+    while (going && (old = to_revisit(r, 0)) != NULL) {
+        show_progress(r, r->plan.count, "once more: ", old->text);
+        going = revisit(r, old) && goes_on(r);
     }
     clear_line();
     print_findings(r);
@@ -432,10 +495,10 @@ static int tune_all(run_state *r)
         "%s%zu of %zu cases measured%s, %zu of them tuned; %zu measured before, %zu not possible "
         "here; %zu candidates dropped\nrows: %s\n",
         r->found ? "\n" : "", r->found, r->plan.count,
-        tune_interrupted              ? " until the interruption"
-        : i < r->plan.count || !going ? " within the budget"
-                                      : "",
-        r->kept, r->known, r->skipped, r->dropped, set->db);
+        tune_interrupted ? " until the interruption"
+        : all            ? ""
+                         : " within the budget",
+        count_tuned(r), r->known, r->skipped, r->dropped, set->db);
     print_summary(r);
     free(r->findings);
     return tune_interrupted ? 130 : r->failed;
@@ -521,6 +584,12 @@ static void interrupt(int signal_number)
     tune_interrupted = 1;
 }
 
+static double seconds_for_tests(const char *variable, double otherwise)
+{
+    const char *value = getenv(variable);
+    return value ? strtod(value, NULL) : otherwise;
+}
+
 static int with_context(const settings *set, char **words, int count)
 {
     run_state r = {.set = set};
@@ -535,9 +604,13 @@ static int with_context(const settings *set, char **words, int count)
     } else if (!tune_db_usable(set->db, error, sizeof error)) {
         status = complain("%s", error) - 1;
     } else if ((status = make_plan(&r, words, count)) == 0) {
-        const char *limit = getenv("LLMK_TUNE_TEST_LIMIT"); /* s a request, for tests */
-        r.link = (tune_link){
-            .limit = limit ? strtod(limit, NULL) : 60, .dropped = report_dropped, .user = &r};
+        const tune_pretence pretence = {.words = getenv("LLMK_TUNE_TEST")};
+        r.later = seconds_for_tests("LLMK_TUNE_TEST_LATER", LATER);
+        r.link =
+            (tune_link){.limit = seconds_for_tests("LLMK_TUNE_TEST_LIMIT", 60), /* a request */
+                        .sustains = !llmk_is_cpu(&r.ctx->caps) || tune_pretends(&pretence, "load"),
+                        .dropped = report_dropped,
+                        .user = &r};
         status = tune_all(&r);
         tune_link_close(&r.link);
     }

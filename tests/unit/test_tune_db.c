@@ -17,7 +17,7 @@ static bool put(unsigned i, unsigned j)
     char shape[64];
     snprintf(shape, sizeof shape, "rows=%u h=%u", 1u << i, 1u << j);
     const llmk_tuning_row row = {.op = "rmsnorm", .shape = shape, .variant = LLMK_TUNING_RULE};
-    const tune_source source = {"rmsnorm", 1, 0, 2, NULL};
+    const tune_source source = {.text = "rmsnorm", .us = 1, .default_us = 2};
     return tune_db_put(path, ctx, &row, &source, error, sizeof error);
 }
 

@@ -113,7 +113,7 @@ static void dropped(void *user, const char *candidate, const char *why)
 
 static tune_answer search(pretence *p, uint64_t seed, tune_result *result)
 {
-    const tune_bench bench = {p, check, time_one, time_pair, dropped};
+    const tune_bench bench = {p, check, time_one, time_pair, NULL, dropped};
     char why[TUNE_WHY];
     for (size_t i = 0; i < p->count; i++)
         snprintf(names[i], TUNE_NAME, "c%zu", i);

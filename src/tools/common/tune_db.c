@@ -246,7 +246,10 @@ static json_t *measured_of(const llmk_context *ctx, const tune_source *source)
     json_object_set_new(m, "us", json_real(source->us));
     json_object_set_new(m, "spread", json_real(source->spread));
     json_object_set_new(m, "default_us", json_real(source->default_us));
+    if (source->visits)
+        json_object_set_new(m, "visits", json_integer(source->visits));
     set_word(m, "default", source->fallback);
+    set_word(m, "image", ctx->forced_image);
     return m;
 }
 
