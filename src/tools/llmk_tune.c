@@ -101,7 +101,7 @@ typedef struct settings {
     size_t token_count;
     const char *shape, *format, *model, *lists, *export_to, *other;
     tune_level level;
-    bool again, list, worker;
+    bool again, list, worker, has_level;
     char db[TUNE_PATH];
 } settings;
 
@@ -185,6 +185,7 @@ static int read_option(int option, settings *set)
         for (size_t i = 0; i < LLMK_COUNT(levels); i++)
             if (strcmp(optarg, levels[i]) == 0) {
                 set->level = (tune_level)i;
+                set->has_level = true;
                 return 0;
             }
         return complain("--level is device, architecture or vendor, not \"%s\"", optarg);
@@ -235,10 +236,12 @@ typedef struct run {
     tune_plan plan;
     double started;
     finding *findings; /* one a case of the plan at most */
+    size_t at;         /* cases of the plan that are behind */
     size_t found, skipped, known, dropped;
     size_t seen; /* findings that are not to be visited again, or have been */
     size_t visited;
-    double later; /* s */
+    double later;         /* s */
+    char first[TUNE_WHY]; /* why the first case was skipped */
     bool failed;
 } run_state;
 
@@ -248,14 +251,14 @@ static void clear_line(void)
         fputs("\r\033[K", stderr);
 }
 
-static void show_progress(const run_state *r, size_t index, const char *what, const char *text)
+static void show_progress(const run_state *r, const char *what, const char *text)
 {
     enum { WIDTH = 20 };
     char bar[WIDTH + 1];
     char limit[32] = "";
     const double spent = tune_now() - r->started, budget = r->set->budget;
     const double done =
-        fmax((double)index / (double)r->plan.count, budget > 0 ? spent / budget : 0);
+        fmax((double)r->at / (double)r->plan.count, budget > 0 ? spent / budget : 0);
     if (!isatty(STDERR_FILENO))
         return;
     if (budget > 0)
@@ -263,8 +266,8 @@ static void show_progress(const run_state *r, size_t index, const char *what, co
     memset(bar, ' ', WIDTH);
     memset(bar, '=', (size_t)(fmin(done, 1) * WIDTH));
     bar[WIDTH] = '\0';
-    fprintf(stderr, "\r\033[K[%s] %zu/%zu cases, %.0f%s s  %s%.80s", bar, index, r->plan.count,
-            spent, limit, what, text);
+    fprintf(stderr, "\r\033[K[%s] %zu/%zu cases, %.0f%s s  %s%.80s", bar,
+            r->at < r->plan.count ? r->at + 1 : r->at, r->plan.count, spent, limit, what, text);
 }
 
 static void report_dropped(void *user, const char *candidate, const char *why)
@@ -391,7 +394,8 @@ static bool tune_one(run_state *r, const char *text)
     finding *f = &r->findings[r->found];
     tune_answer answer = tune_link_case(&r->link, text, &problem, why);
     if (answer == TUNE_BAD) {
-        r->skipped++;
+        if (r->skipped++ == 0)
+            llmk_join(r->first, sizeof r->first, why, NULL);
         if (!r->link.worker || r->plan.count == 1) { /* the worker's end is nobody's choice */
             clear_line();
             complain("%s is not tuned: %s", text, why);
@@ -442,6 +446,7 @@ static bool revisit(run_state *r, finding *f)
     char why[TUNE_WHY] = "";
     tune_problem problem;
     r->seen++;
+    show_progress(r, "once more: ", f->text);
     tune_answer answer = tune_link_again(&r->link, f->text, &problem, why);
     const tune_bench bench = tune_link_bench(&r->link);
     if (answer == TUNE_OK)
@@ -471,24 +476,21 @@ static int tune_all(run_state *r)
     r->started = tune_now();
     r->link.deadline = set->budget > 0 ? r->started + set->budget : 0;
     bool going = true;
-    size_t i = 0;
     finding *old;
-    for (; going && i < r->plan.count && !tune_interrupted; i++) {
-        const char *text = r->plan.list[i].text;
+    for (; going && r->at < r->plan.count && !tune_interrupted; r->at++) {
+        const char *text = r->plan.list[r->at].text;
         if (!set->again && tune_db_has(set->db, r->ctx, text, NULL)) {
             r->known++;
             continue;
         }
-        show_progress(r, i + 1, "", text);
+        show_progress(r, "", text);
         going = tune_one(r, text) && goes_on(r);
         while (going && (old = to_revisit(r, r->later)) != NULL)
             going = revisit(r, old) && goes_on(r);
     }
-    const bool all = going && i == r->plan.count;
-    while (going && (old = to_revisit(r, 0)) != NULL) {
-        show_progress(r, r->plan.count, "once more: ", old->text);
+    const bool all = going && r->at == r->plan.count;
+    while (going && (old = to_revisit(r, 0)) != NULL)
         going = revisit(r, old) && goes_on(r);
-    }
     clear_line();
     print_findings(r);
     printf(
@@ -500,6 +502,10 @@ static int tune_all(run_state *r)
                          : " within the budget",
         count_tuned(r), r->known, r->skipped, r->dropped, set->db);
     print_summary(r);
+    if (r->skipped == r->plan.count && !r->failed && !tune_interrupted) {
+        complain("nothing can be tuned: %s", r->first);
+        r->failed = true;
+    }
     free(r->findings);
     return tune_interrupted ? 130 : r->failed;
 }
@@ -636,8 +642,10 @@ static int run(int argc, char **argv)
     if ((set.list || set.export_to) && optind < argc)
         return complain("%s takes no cases, such as \"%s\"", set.list ? "--list" : "--export",
                         argv[optind]);
-    if (set.other && !set.export_to)
-        return complain("--for goes with --export");
+    if ((set.other || set.has_level) && !set.export_to)
+        return complain("%s goes with --export", set.other ? "--for" : "--level");
+    if (set.other && set.has_level)
+        return complain("--level and --for do not go together");
     if (set.list && set.export_to)
         return complain("--list and --export do not go together");
     if (!set.db[0] && !llmk_tuning_path(set.db, sizeof set.db))

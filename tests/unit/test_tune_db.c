@@ -150,6 +150,29 @@ static void test_escapes(void **state)
     }
 }
 
+/* Sentences repeat a file's words in parts, and never a part of a character. */
+static void test_words(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t size;
+        const char *word;
+    } cases[] = {{"abc", 4, "abc"},
+                 {"abc", 3, "ab"},
+                 {"abc", 1, ""},
+                 {NULL, 8, "?"},
+                 {"a\xc3\xa9", 4, "a\xc3\xa9"},
+                 {"a\xc3\xa9", 3, "a"},
+                 {"\xe2\x82\xac\xe2\x82\xac", 6, "\xe2\x82\xac"},
+                 {"\xf0\x9f\x98\x80", 4, ""},
+                 {"\x1b[2J\n\xc2\x9b", 16, " [2J   "}};
+    for (size_t i = 0; i < LLMK_COUNT(cases); i++) {
+        char word[16];
+        assert_string_equal(llmk_tuning_word(word, cases[i].size, cases[i].text), cases[i].word);
+    }
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -191,6 +214,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_usable, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_full_files, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_escapes, set_up, tear_down),
+        cmocka_unit_test(test_words),
     };
     return cmocka_run_group_tests(tests, open_context, close_context);
 }

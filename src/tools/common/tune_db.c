@@ -32,13 +32,14 @@ __attribute__((format(printf, 3, 4))) static bool fail(char *error, size_t size,
 
 static void print_row(FILE *out, const llmk_tuning_row *r, const char *times, const char *state)
 {
-    char line[2048];
-    snprintf(line, sizeof line, "%-16s %-30s %s%s%s  [%s]%s  %s%s%s", r->op ? r->op : "?",
-             r->shape ? r->shape : "any shape", r->variant ? r->variant : "?", r->config ? "@" : "",
-             r->config ? r->config : "", r->types ? r->types : "any types", times, state,
-             r->from ? ", not measured on such a device: " : "", r->from ? r->from : "");
-    llmk_make_printable(line, false);
-    fprintf(out, "%s\n", line);
+    char op[64], shape[128], variant[128], config[128], types[256], from[256];
+    fprintf(out, "%-16s %-30s %s%s%s  [%s]%s  %s%s%s\n", llmk_tuning_word(op, sizeof op, r->op),
+            llmk_tuning_word(shape, sizeof shape, r->shape ? r->shape : "any shape"),
+            llmk_tuning_word(variant, sizeof variant, r->variant), r->config ? "@" : "",
+            llmk_tuning_word(config, sizeof config, r->config ? r->config : ""),
+            llmk_tuning_word(types, sizeof types, r->types ? r->types : "any types"), times, state,
+            r->from ? ", not measured on such a device: " : "",
+            llmk_tuning_word(from, sizeof from, r->from ? r->from : ""));
 }
 
 void tune_db_list_built_in(const llmk_context *ctx, FILE *out)
@@ -218,6 +219,7 @@ bool tune_db_has(const char *path, const llmk_context *ctx, const char *text,
         found = found || (meant && same(r.device, ctx->caps.device_name) &&
                           same(word(measured, "driver"), ctx->caps.driver) &&
                           same(word(measured, "library"), library_version(version)) &&
+                          same(word(measured, "image"), ctx->forced_image) &&
                           llmk_tuning_check(ctx, &r, &why));
     }
     json_decref(file);
@@ -275,6 +277,11 @@ static bool put(const char *path, const llmk_context *ctx, const llmk_tuning_row
     set_word(added, "hash", row->hash);
     json_object_set_new(added, "measured", measured_of(ctx, source));
     json_array_append_new(rows, added);
+    if (!word(added, "device")) {
+        json_decref(file);
+        return fail(error, error_size, "%s: its name is no UTF-8, as a row would need it",
+                    ctx->caps.device_name);
+    }
     const bool good = write_file(path, ctx, file, error, error_size);
     json_decref(file);
     return good;
@@ -308,16 +315,19 @@ static void name_default(const json_t *measured, json_t *row)
     }
 }
 
-/* The row becomes one for another architecture. */
-static void move_to(const char *architecture, json_t *row)
+/* The row, measured on the device of a name of its `own`, becomes one for another architecture. */
+static void move_to(const char *architecture, const char *own, json_t *row)
 {
-    char from[256];
-    const char *image = getenv("LLMK_IMAGE");
+    char device[128], image[32], us[32] = "", from[256];
     json_t *measured = json_incref(json_object_get(row, "measured"));
+    const double time = json_number_value(json_object_get(measured, "us"));
+    const char *images = word(measured, "image");
     name_default(measured, row);
-    snprintf(from, sizeof from, "%.60s%s%.16s: %.4g us", word(measured, "device"),
-             image ? ", images of " : "", image ? image : "",
-             json_number_value(json_object_get(measured, "us")));
+    if (time > 0)
+        snprintf(us, sizeof us, ": %.4g us", time);
+    snprintf(from, sizeof from, "%s%s%s%s", llmk_tuning_word(device, sizeof device, own),
+             images ? ", images of " : "",
+             llmk_tuning_word(image, sizeof image, images ? images : ""), us);
     set_word(row, "architecture", architecture);
     set_word(row, "from", from);
     json_object_set_new(row, "measured", json_false());
@@ -349,7 +359,7 @@ bool tune_db_export(const char *path, const llmk_context *ctx, const char *to, t
             continue;
         json_object_del(row, "device");
         if (other)
-            move_to(other, row);
+            move_to(other, ctx->caps.device_name, row);
         else
             set_word(row, members[level], values[level]);
         json_array_append(out, row);
@@ -384,9 +394,12 @@ bool tune_db_list(const char *path, const llmk_context *ctx, FILE *out, char *er
             llmk_no(&why, "for another device");
         else
             llmk_tuning_check(ctx, &r, &why);
-        char times[64] = "";
-        if (json_is_object(measured))
-            snprintf(times, sizeof times, "  %.2f us, default %.2f us", us, fallback);
+        char times[128] = "", image[32];
+        const char *images = word(measured, "image");
+        if (us > 0)
+            snprintf(times, sizeof times, "  %.2f us, default %.2f us%s%s", us, fallback,
+                     images ? ", images of " : "",
+                     llmk_tuning_word(image, sizeof image, images ? images : ""));
         print_row(out, &r, times, why.text);
     }
     json_decref(file);

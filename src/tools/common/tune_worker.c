@@ -42,10 +42,8 @@ __attribute__((format(printf, 2, 3))) static void answer(worker *w, const char *
 static void refuse(worker *w, const char *sentence)
 {
     char line[TUNE_WHY];
-    snprintf(line, sizeof line, "%.*s", (int)sizeof line - 1, sentence);
-    for (char *p = line; *p; p++)
-        if (*p == '\n' || *p == '\t' || *p == '\r')
-            *p = ' ';
+    llmk_join(line, sizeof line, sentence, NULL);
+    llmk_make_printable(line, false);
     answer(w, "no\t%s", line);
 }
 
