@@ -5,8 +5,7 @@
 
 #include <math.h>
 
-/* s: two are more than the 0.2 s that an H200's clock takes to come down, and as many as needed to
- * see that it has. */
+/* s: at least two, since a card may take a tenth or two to take back what it allowed at first. */
 #define STEP 0.15
 /* Where it goes on hunting by more, nothing is steady. */
 #define MOST_STEPS 8

@@ -2,7 +2,7 @@
  * tune_sustain.h - the time of a call among many on end, once the device's clocks are steady.
  *
  * A card that is limited by its power is faster for a while after a pause, and how much depends on
- * the pause: an H200 multiplies for some tenths of a second with clocks that it cannot keep.
+ * the pause: an H200 multiplies for the first tenths of a second with clocks that it cannot keep.
  */
 #ifndef LLMK_TUNE_SUSTAIN_H
 #define LLMK_TUNE_SUSTAIN_H
