@@ -10,6 +10,7 @@
 #include "tools/common/tune_pretend.h"
 #include "tools/common/tune_worker.h"
 
+#include <fcntl.h>
 #include <getopt.h>
 #include <math.h>
 #include <signal.h>
@@ -93,6 +94,7 @@ static const struct option long_options[] = {
     {NULL, 0, NULL, 0},
 };
 
+#define BIT(option) (UINT32_C(1) << ((option)-BUDGET))
 #define MOST_TOKENS 16
 
 typedef struct settings {
@@ -101,14 +103,22 @@ typedef struct settings {
     size_t token_count;
     const char *shape, *format, *model, *lists, *export_to, *other;
     tune_level level;
-    bool again, list, worker, has_level;
+    bool again, list, worker;
+    uint32_t given; /* a bit an option from BUDGET on */
     char db[TUNE_PATH];
 } settings;
+
+static void clear_line(void)
+{
+    if (isatty(STDERR_FILENO))
+        fputs("\r\033[K", stderr);
+}
 
 __attribute__((format(printf, 1, 2))) static int complain(const char *fmt, ...)
 {
     va_list list;
     va_start(list, fmt);
+    clear_line();
     fputs("llmk-tune: ", stderr);
     vfprintf(stderr, fmt, list);
     fputc('\n', stderr);
@@ -125,12 +135,21 @@ static bool to_number(const char *text, double *value)
     return end != text && !*end && *value >= 0 && *value < 1e15;
 }
 
+/* An option that would change nothing is a mistake. `allowed`: bits as in `given`. */
+static int refuse_others(const settings *set, uint32_t allowed, const char *beside)
+{
+    for (const struct option *o = long_options; o->name; o++)
+        if (o->val >= BUDGET && (set->given & ~allowed & BIT(o->val)))
+            return complain("--%s does not go with %s", o->name, beside);
+    return 0;
+}
+
 static bool read_tokens(const char *text, settings *set)
 {
     for (set->token_count = 0; *text && set->token_count < MOST_TOKENS;) {
         char *end;
         const unsigned long long n = strtoull(text, &end, 10);
-        if (*text < '1' || *text > '9' || (*end && *end != ',') || n > 1u << 30)
+        if (*text < '1' || *text > '9' || (*end && (*end != ',' || !end[1])) || n > 1u << 30)
             return false;
         set->tokens[set->token_count++] = n;
         text = *end ? end + 1 : end;
@@ -138,10 +157,18 @@ static bool read_tokens(const char *text, settings *set)
     return set->token_count > 0 && !*text;
 }
 
+static int take(const char **to, const char *name)
+{
+    *to = optarg;
+    return *optarg ? 0 : complain("--%s is empty", name);
+}
+
 static int read_option(int option, settings *set)
 {
     static const char *const levels[] = {"device", "architecture", "vendor"};
     double number;
+    if (option >= BUDGET)
+        set->given |= BIT(option);
     switch (option) {
     case BUDGET:
         return to_number(optarg, &set->budget)
@@ -163,29 +190,25 @@ static int read_option(int option, settings *set)
                               "commas, not \"%s\"",
                               MOST_TOKENS, optarg);
     case SHAPE:
-        set->shape = optarg;
-        return 0;
+        return take(&set->shape, "shape");
     case FORMAT:
-        set->format = optarg;
-        return 0;
+        return take(&set->format, "format");
     case MODEL:
-        set->model = optarg;
-        return 0;
+        return take(&set->model, "model");
     case LISTS:
-        set->lists = optarg;
-        return 0;
+        return take(&set->lists, "lists");
     case DB:
+        if (!*optarg)
+            return complain("--db is empty");
         return snprintf(set->db, sizeof set->db, "%s", optarg) < (int)sizeof set->db
                    ? 0
                    : complain("--db: the name is too long");
     case EXPORT:
-        set->export_to = optarg;
-        return 0;
+        return take(&set->export_to, "export");
     case LEVEL:
         for (size_t i = 0; i < LLMK_COUNT(levels); i++)
             if (strcmp(optarg, levels[i]) == 0) {
                 set->level = (tune_level)i;
-                set->has_level = true;
                 return 0;
             }
         return complain("--level is device, architecture or vendor, not \"%s\"", optarg);
@@ -242,14 +265,8 @@ typedef struct run {
     size_t visited;
     double later;         /* s */
     char first[TUNE_WHY]; /* why the first case was skipped */
-    bool failed;
+    bool failed, unkept;
 } run_state;
-
-static void clear_line(void)
-{
-    if (isatty(STDERR_FILENO))
-        fputs("\r\033[K", stderr);
-}
 
 static void show_progress(const run_state *r, const char *what, const char *text)
 {
@@ -274,8 +291,7 @@ static void report_dropped(void *user, const char *candidate, const char *why)
 {
     run_state *r = user;
     r->dropped++;
-    clear_line();
-    fprintf(stderr, "llmk-tune: %s: %s is dropped: %s\n", r->link.text, candidate, why);
+    complain("%s: %s is dropped: %s", r->link.text, candidate, why);
 }
 
 static bool is_tuned(const finding *f)
@@ -334,6 +350,13 @@ static const llmk_operator *operator_of(const char *text)
     return llmk_operator_named(name);
 }
 
+static bool unkept(run_state *r, const char *why)
+{
+    complain("%s", why);
+    r->unkept = r->failed = true;
+    return false;
+}
+
 static bool keep(run_state *r, const char *text, const tune_problem *problem,
                  const tune_result *result)
 {
@@ -343,8 +366,10 @@ static bool keep(run_state *r, const char *text, const tune_problem *problem,
     const char *keeps = tuned ? result->winner : problem->unchanged;
     const bool rule = strcmp(keeps, TUNE_DEFAULT) == 0;
     llmk_choice choice = {NULL, NULL};
-    if (!op || (!rule && !llmk_choice_parse(op, keeps, &choice)))
-        return complain("%s: there is no %s", text, keeps) == 0;
+    if (!op || (!rule && !llmk_choice_parse(op, keeps, &choice))) {
+        snprintf(error, sizeof error, "%s: there is no %s", text, keeps);
+        return unkept(r, error);
+    }
     snprintf(variant, sizeof variant, "%s", rule ? LLMK_TUNING_RULE : choice.variant->name);
     llmk_tuning_row row = {
         .op = op->name, .types = problem->types, .shape = problem->shape, .variant = variant};
@@ -356,8 +381,7 @@ static bool keep(run_state *r, const char *text, const tune_problem *problem,
     const tune_timing *best = tuned ? &result->tuned : &result->fallback;
     const tune_source source = {text,           best->us,         best->spread, result->fallback.us,
                                 result->visits, problem->fallback};
-    return tune_db_put(r->set->db, r->ctx, &row, &source, error, sizeof error) ||
-           complain("%s", error) == 0;
+    return tune_db_put(r->set->db, r->ctx, &row, &source, error, sizeof error) || unkept(r, error);
 }
 
 /* A winner of a mixture of experts, found with rows spread evenly, must not lose where Zipf's law
@@ -397,7 +421,6 @@ static bool tune_one(run_state *r, const char *text)
         if (r->skipped++ == 0)
             llmk_join(r->first, sizeof r->first, why, NULL);
         if (!r->link.worker || r->plan.count == 1) { /* the worker's end is nobody's choice */
-            clear_line();
             complain("%s is not tuned: %s", text, why);
             r->failed = true;
         }
@@ -417,7 +440,6 @@ static bool tune_one(run_state *r, const char *text)
     if (answer == TUNE_OK)
         answer = hold_against_zipf(r, text, &bench, &f->result, why);
     if (answer == TUNE_BAD) {
-        clear_line();
         complain("%s: what the library uses, %s, is no good: %s", text, problem.fallback, why);
         r->failed = true;
     }
@@ -427,7 +449,7 @@ static bool tune_one(run_state *r, const char *text)
     memcpy(f->fallback, problem.fallback, sizeof f->fallback);
     f->when = tune_now();
     r->found++;
-    return keep(r, text, &problem, &f->result) || !(r->failed = true);
+    return keep(r, text, &problem, &f->result);
 }
 
 /* The first finding of a long case that was timed once only; NULL where there is none, or it is not
@@ -452,14 +474,13 @@ static bool revisit(run_state *r, finding *f)
     if (answer == TUNE_OK)
         answer = tune_revisit(&bench, r->set->seconds, &f->result, why);
     if (answer == TUNE_BAD) {
-        clear_line();
         complain("%s could not be timed once more: %s", f->text, why);
         r->failed = true;
     }
     if (answer != TUNE_OK)
         return answer != TUNE_STOP;
     r->visited++;
-    return keep(r, f->text, &problem, &f->result) || !(r->failed = true);
+    return keep(r, f->text, &problem, &f->result);
 }
 
 static bool goes_on(const run_state *r)
@@ -497,9 +518,10 @@ static int tune_all(run_state *r)
         "%s%zu of %zu cases measured%s, %zu of them tuned; %zu measured before, %zu not possible "
         "here; %zu candidates dropped\nrows: %s\n",
         r->found ? "\n" : "", r->found, r->plan.count,
-        tune_interrupted ? " until the interruption"
-        : all            ? ""
-                         : " within the budget",
+        r->unkept          ? " until a row could not be kept"
+        : tune_interrupted ? " until the interruption"
+        : all              ? ""
+                           : " within the budget",
         count_tuned(r), r->known, r->skipped, r->dropped, set->db);
     print_summary(r);
     if (r->skipped == r->plan.count && !r->failed && !tune_interrupted) {
@@ -518,14 +540,12 @@ static int make_plan(run_state *r, char **words, int count)
     char error[512];
     case_line line;
     if (set->shape || set->format) {
-        if (count != 1 || set->model || strchr(words[0], ' '))
+        if (count != 1 || strchr(words[0], ' '))
             return complain("--shape and --format are for one operator");
         if (!tune_plan_line(words[0], set->shape, set->format, &line, error, sizeof error))
             return complain("%s", error);
         return tune_plan_add(&r->plan, &line) ? 0 : complain("out of memory");
     }
-    if (count && set->model)
-        return complain("--model does not go with a case");
     for (int i = 0; i < count; i++) {
         if (!case_parse(words[i], &line, error, sizeof error))
             return complain("%s", error);
@@ -625,6 +645,25 @@ static int with_context(const settings *set, char **words, int count)
     return status;
 }
 
+static int check_options(const settings *set, int words, const char *first)
+{
+    const uint32_t exports = BIT(LEVEL) | BIT(FOR), models = BIT(MODEL) | BIT(TOKENS) | BIT(LISTS),
+                   file = BIT(DB);
+    if ((set->list || set->export_to) && words)
+        return complain("%s takes no cases, such as \"%s\"", set->list ? "--list" : "--export",
+                        first);
+    if ((set->given & exports) && !set->export_to)
+        return complain("%s goes with --export", set->other ? "--for" : "--level");
+    if (set->list && set->export_to)
+        return complain("--list and --export do not go together");
+    if ((set->given & exports) == exports)
+        return complain("--level and --for do not go together");
+    return set->list        ? refuse_others(set, file, "--list")
+           : set->export_to ? refuse_others(set, file | BIT(EXPORT) | exports, "--export")
+           : words          ? refuse_others(set, ~models, "a case")
+                            : 0;
+}
+
 static int run(int argc, char **argv)
 {
     settings set = {.budget = 600, .seconds = 0.3, .seed = 1};
@@ -639,15 +678,8 @@ static int run(int argc, char **argv)
     }
     if (set.worker)
         return tune_worker();
-    if ((set.list || set.export_to) && optind < argc)
-        return complain("%s takes no cases, such as \"%s\"", set.list ? "--list" : "--export",
-                        argv[optind]);
-    if ((set.other || set.has_level) && !set.export_to)
-        return complain("%s goes with --export", set.other ? "--for" : "--level");
-    if (set.other && set.has_level)
-        return complain("--level and --for do not go together");
-    if (set.list && set.export_to)
-        return complain("--list and --export do not go together");
+    if ((status = check_options(&set, argc - optind, argv[optind])) != 0)
+        return status;
     if (!set.db[0] && !llmk_tuning_path(set.db, sizeof set.db))
         return complain("there is no home folder to keep rows in: name a file with --db");
     if (strcasecmp(set.db, "off") == 0 || strcasecmp(set.db, LLMK_TUNING_BUILT_IN) == 0)
@@ -664,5 +696,11 @@ static int run(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    /* Where a standard stream is closed, no file or pipe of ours is to take its place. */
+    int fd;
+    while ((fd = open("/dev/null", O_RDONLY)) >= 0 && fd <= STDERR_FILENO)
+        ;
+    if (fd >= 0)
+        close(fd);
     return tool_exit("llmk-tune", run(argc, argv));
 }

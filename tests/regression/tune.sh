@@ -65,7 +65,7 @@ case $LLMK_DEVICE in
 cpu)
     for cases in 'add rows=2 cols=512' '--model=smollm2-135m'; do
         expect 1 'LLMK_IMAGE is "sm_80": no such image is made for this device' \
-            env LLMK_IMAGE=sm_80 "$tune" --db a.json --tokens 1 "$cases"
+            env LLMK_IMAGE=sm_80 "$tune" --db a.json "$cases"
         [ "$(grep -c '^llmk-tune: ' out)" -eq 1 ] || fail "not one sentence: $(cat out)"
     done
     ;;

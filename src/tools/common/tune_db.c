@@ -155,6 +155,10 @@ static bool write_file(const char *path, const llmk_context *ctx, const json_t *
     return open && llmk_new_file_close(&out, true, path, NULL, error, error_size);
 }
 
+/* Writers are done within milliseconds; what holds the lock for longer is stopped, or none of them. */
+#define LOCK_PAUSE 10000000 /* ns */
+#define LOCK_TRIES 1000
+
 /* Held from reading a file until the new one is in its place: of two writers that had read the same
  * file, the second would undo what the first added. The file itself cannot be locked, since each
  * writer puts another in its place. Below 0, with a sentence, where there is none. */
@@ -165,11 +169,13 @@ static int lock(const char *path, char *error, size_t error_size)
     snprintf(name, sizeof name, "%s.lock", resolve(path, real));
     const int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     int got = fd;
-    while (got >= 0 && flock(fd, LOCK_EX) != 0)
-        if (errno != EINTR)
+    for (int tries = 0; got >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0;)
+        if ((errno != EWOULDBLOCK && errno != EINTR) || tries++ == LOCK_TRIES ||
+            nanosleep(&(struct timespec){0, LOCK_PAUSE}, NULL) != 0)
             got = -1;
     if (got < 0)
-        fail(error, error_size, "%s cannot be written: %s: %s", path, name, strerror(errno));
+        fail(error, error_size, "%s cannot be written: %s: %s", path, name,
+             errno == EWOULDBLOCK ? "another process holds the lock" : strerror(errno));
     if (got < 0 && fd >= 0)
         close(fd);
     return got;
@@ -335,6 +341,13 @@ static void move_to(const char *architecture, const char *own, json_t *row)
     json_decref(measured);
 }
 
+static bool is_same_file(const char *a, const char *b)
+{
+    struct stat first, second;
+    return stat(a, &first) == 0 && stat(b, &second) == 0 && first.st_dev == second.st_dev &&
+           first.st_ino == second.st_ino;
+}
+
 bool tune_db_export(const char *path, const llmk_context *ctx, const char *to, tune_level level,
                     const char *other, size_t *count, char *error, size_t error_size)
 {
@@ -345,6 +358,8 @@ bool tune_db_export(const char *path, const llmk_context *ctx, const char *to, t
     if (!values[level][0])
         return fail(error, error_size, "%s has no architecture that rows could be for",
                     ctx->caps.device_name);
+    if (is_same_file(path, to))
+        return fail(error, error_size, "%s is the file that the rows are taken from", to);
     json_t *file = load(path, error, error_size), *row;
     if (!file)
         return false;

@@ -16,6 +16,8 @@
 
 /* Making a case computes its reference on the host. */
 #define CASE_LIMIT 300.0
+/* Times so many seconds as asked for: slow calls of two by turns (bench_measure.h) need not hang. */
+#define MOST_OVER 20
 
 volatile sig_atomic_t tune_interrupted;
 
@@ -233,7 +235,8 @@ tune_answer tune_link_again(tune_link *link, const char *text, tune_problem *pro
 }
 
 /* A request about a candidate, with a worker that has the case. */
-static tune_answer ask_about(tune_link *link, const char *request, char why[TUNE_WHY])
+static tune_answer ask_about(tune_link *link, const char *request, double seconds,
+                             char why[TUNE_WHY])
 {
     if (!link->worker) {
         link->restarts++;
@@ -241,7 +244,7 @@ static tune_answer ask_about(tune_link *link, const char *request, char why[TUNE
         if (answer != TUNE_OK)
             return answer;
     }
-    return ask(link, request, link->limit, why);
+    return ask(link, request, link->limit + MOST_OVER * seconds, why);
 }
 
 static tune_answer check(void *user, const char *candidate, char why[TUNE_WHY])
@@ -249,7 +252,7 @@ static tune_answer check(void *user, const char *candidate, char why[TUNE_WHY])
     tune_link *link = user;
     char request[TUNE_NAME + 32], how[64];
     snprintf(request, sizeof request, "check %s\n", candidate);
-    const tune_answer answer = ask_about(link, request, why);
+    const tune_answer answer = ask_about(link, request, 0, why);
     if (answer == TUNE_BAD && link->worker) {
         /* What wrote something wrong may have written elsewhere as well. */
         kill(link->worker, SIGKILL);
@@ -271,12 +274,12 @@ static bool read_numbers(const char *text, double *const *numbers, size_t count)
     return true;
 }
 
-static tune_answer ask_time(tune_link *link, const char *request, tune_timing *timing,
-                            char why[TUNE_WHY])
+static tune_answer ask_time(tune_link *link, const char *request, double seconds,
+                            tune_timing *timing, char why[TUNE_WHY])
 {
     double *const numbers[] = {&timing->us, &timing->spread};
     snprintf(why, TUNE_WHY, "its worker gave no times");
-    const tune_answer answer = ask_about(link, request, why);
+    const tune_answer answer = ask_about(link, request, seconds, why);
     return answer != TUNE_OK || read_numbers(link->answer, numbers, LLMK_COUNT(numbers)) ? answer
                                                                                          : TUNE_BAD;
 }
@@ -286,7 +289,7 @@ static tune_answer time_one(void *user, const char *candidate, double seconds, d
 {
     char request[TUNE_NAME + 64];
     snprintf(request, sizeof request, "time %s %g %g\n", candidate, seconds, hopeless_us);
-    return ask_time(user, request, timing, why);
+    return ask_time(user, request, seconds, timing, why);
 }
 
 static tune_answer sustain(void *user, const char *candidate, double seconds, tune_timing *timing,
@@ -294,7 +297,7 @@ static tune_answer sustain(void *user, const char *candidate, double seconds, tu
 {
     char request[TUNE_NAME + 64];
     snprintf(request, sizeof request, "sustain %s %g\n", candidate, seconds);
-    return ask_time(user, request, timing, why);
+    return ask_time(user, request, seconds, timing, why);
 }
 
 static tune_answer time_pair(void *user, const char *candidate, double seconds, tune_pair *pair,
@@ -307,7 +310,7 @@ static tune_answer time_pair(void *user, const char *candidate, double seconds, 
         &pair->q1,           &pair->median,           &pair->q3};
     snprintf(request, sizeof request, "pair %s %g\n", candidate, seconds);
     snprintf(why, TUNE_WHY, "its worker gave no times");
-    const tune_answer answer = ask_about(link, request, why);
+    const tune_answer answer = ask_about(link, request, seconds, why);
     return answer != TUNE_OK || read_numbers(link->answer, numbers, LLMK_COUNT(numbers)) ? answer
                                                                                          : TUNE_BAD;
 }

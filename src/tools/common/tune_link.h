@@ -13,7 +13,7 @@
 typedef struct tune_link {
     pid_t worker; /* 0: none yet */
     int to, from;
-    double limit;     /* s, of a request but `case` */
+    double limit;     /* s, of a request but `case`, beyond the timing it asks for */
     double deadline;  /* of bench time, s on the monotonic clock; 0: none */
     bool sustains;    /* whether long calls are timed on end */
     char text[512];   /* the case */
