@@ -691,6 +691,7 @@ static int run(int argc, char **argv)
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is one that cannot be written */
     return with_context(&set, argv + optind, argc - optind);
 }
 

@@ -173,6 +173,44 @@ static void test_words(void **state)
     }
 }
 
+static void name_device(const char *name)
+{
+    assert_true(strlen(name) < sizeof ctx->caps.device_name);
+    memcpy(ctx->caps.device_name, name, strlen(name) + 1);
+}
+
+/* Names of devices: whole in what is exported, with the images that were measured; and text. */
+static void test_names(void **state)
+{
+    (void)state;
+    char own[sizeof ctx->caps.device_name], name[256] = "a", to[SCRATCH_PATH + 32];
+    char text[4096], *image = ctx->forced_image;
+    size_t count = 0;
+    memcpy(own, ctx->caps.device_name, sizeof own);
+    for (int i = 0; i < 60; i++)
+        memcpy(name + 1 + 2 * i, "\xc3\xa9", 3);
+    name_device(name);
+    ctx->forced_image = (char[]){"source"};
+    const bool written = put(1, 1);
+    ctx->forced_image = image;
+    snprintf(to, sizeof to, "%s/to.json", folder);
+    const bool exported =
+        tune_db_export(path, ctx, to, TUNE_DEVICE, "sm_80", &count, error, sizeof error);
+    name_device("caf\xe9");
+    const bool odd = put(2, 2);
+    name_device(own);
+    assert_true(written && exported && count == 1);
+    assert_false(odd);
+    assert_non_null(strstr(error, "no UTF-8"));
+    assert_int_equal(rows(), 1);
+    FILE *file = fopen(to, "r");
+    assert_non_null(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    strcat(name, ", images of source: 1 us");
+    assert_non_null(strstr(text, name));
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -214,6 +252,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_usable, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_full_files, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_escapes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_names, set_up, tear_down),
         cmocka_unit_test(test_words),
     };
     return cmocka_run_group_tests(tests, open_context, close_context);

@@ -157,7 +157,7 @@ static bool write_file(const char *path, const llmk_context *ctx, const json_t *
 
 /* Writers are done within milliseconds; what holds the lock for longer is stopped, or none of them. */
 #define LOCK_PAUSE 10000000 /* ns */
-#define LOCK_TRIES 1000
+#define LOCK_TRIES 300
 
 /* Held from reading a file until the new one is in its place: of two writers that had read the same
  * file, the second would undo what the first added. The file itself cannot be locked, since each
