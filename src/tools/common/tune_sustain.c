@@ -46,9 +46,10 @@ bool tune_sustain(const tune_load *load, double seconds, tune_timing *timing)
     if (!load->run(load->user, seconds, call_us, us, count))
         return false;
     const bench_stats stats = bench_stats_of(us, count);
+    const size_t cut = count / 4;
     double sum = 0;
-    for (size_t i = count / 4; i < count - count / 4; i++)
+    for (size_t i = cut; i < count - cut; i++)
         sum += us[i];
-    *timing = (tune_timing){sum / (double)(count - 2 * (count / 4)), bench_stats_spread(&stats)};
+    *timing = (tune_timing){sum / (double)(count - 2 * cut), bench_stats_spread(&stats)};
     return true;
 }
