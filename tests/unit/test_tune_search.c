@@ -292,6 +292,10 @@ static void test_loses_on_end(void **state)
     assert_int_equal(search(&p, 1, &result), TUNE_OK);
     assert_string_equal(result.winner, TUNE_DEFAULT);
     assert_true(result.fallback.us == 100 && result.visits == 1);
+    p = (pretence){.count = 2, .us = {80, 99, 100}, .on_end = {2, 1, 1.1}, .sustains = true};
+    assert_int_equal(search(&p, 1, &result), TUNE_OK);
+    assert_string_equal(result.winner, TUNE_DEFAULT);
+    assert_true(fabs(result.fallback.us - 110) < 1e-9 && result.visits == 1);
     p = (pretence){.count = 2, .us = {80, 90, 100}, .tires = "c0", .sustains = true};
     assert_int_equal(search(&p, 1, &result), TUNE_OK);
     assert_string_equal(result.winner, "c1");

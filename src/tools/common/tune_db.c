@@ -169,9 +169,10 @@ static int lock(const char *path, char *error, size_t error_size)
     snprintf(name, sizeof name, "%s.lock", resolve(path, real));
     const int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     int got = fd;
-    for (int tries = 0; got >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0;)
-        if ((errno != EWOULDBLOCK && errno != EINTR) || tries++ == LOCK_TRIES ||
-            nanosleep(&(struct timespec){0, LOCK_PAUSE}, NULL) != 0)
+    for (int tries = 0; got >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0; tries++)
+        if ((errno == EWOULDBLOCK || errno == EINTR) && tries < LOCK_TRIES)
+            nanosleep(&(struct timespec){0, LOCK_PAUSE}, NULL);
+        else
             got = -1;
     if (got < 0)
         fail(error, error_size, "%s cannot be written: %s: %s", path, name,

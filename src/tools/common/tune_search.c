@@ -124,6 +124,7 @@ static tune_answer challenge(search *s, size_t i, double seconds, bool *won, cha
             return answer;
         *won = wins(&pair);
         s->result->fallback = pair.fallback;
+        s->result->visits = 0;
     }
     if (*won) {
         s->result->tuned = pair.candidate;
