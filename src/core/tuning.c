@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #define ANY_SIZE 255
+#define WORD     81  /* bytes of what sentences repeat of a file, */
+#define FROM     161 /* and of where a row comes from */
 
 /* A row with its words looked up. */
 typedef struct entry {
@@ -46,6 +48,18 @@ void llmk_tuning_architecture(const llmk_context *ctx, char *text, size_t size)
         snprintf(text, size, "sm_%u", caps->compute_capability);
     else if (caps->vendor == LLMK_VENDOR_AMD && !llmk_is_cpu(caps))
         snprintf(text, size, "%.*s", family, caps->device_name);
+}
+
+const char *llmk_tuning_word(char *out, size_t size, const char *text)
+{
+    size_t n = strlen(text ? text : "?");
+    if (n >= size)
+        for (n = size - 1; n > 0 && ((unsigned char)text[n] & 0xc0) == 0x80;)
+            n--;
+    memcpy(out, text ? text : "?", n);
+    out[n] = '\0';
+    llmk_make_printable(out, false);
+    return out;
 }
 
 static uint8_t exponent_of(uint64_t size)
@@ -132,7 +146,7 @@ bool llmk_tuning_is_for(const llmk_context *ctx, const llmk_tuning_row *row)
 /* The row as an entry; its own strings are not copied yet. */
 static bool resolve(const llmk_context *ctx, const llmk_tuning_row *row, entry *e, llmk_reason *why)
 {
-    char wanted[160], hash[17];
+    char wanted[160], hash[17], word[WORD];
     *e = (entry){.types = NULL};
     if (row->not_text)
         return row->not_text[0] ? llmk_no(why, "its \"%s\" is no string", row->not_text)
@@ -143,10 +157,11 @@ static bool resolve(const llmk_context *ctx, const llmk_tuning_row *row, entry *
         return llmk_no(why, "it is for more than one of a device, an architecture and a vendor");
     e->op = llmk_operator_named(row->op);
     if (!e->op || !e->op->size_names)
-        return llmk_no(
-            why, e->op ? "operator \"%.40s\" is not tuned" : "unknown operator \"%.40s\"", row->op);
+        return llmk_no(why, e->op ? "operator \"%s\" is not tuned" : "unknown operator \"%s\"",
+                       llmk_tuning_word(word, WORD / 2, row->op));
     if (!parse_shape(e->op, row->shape, e->exponent))
-        return llmk_no(why, "\"%.80s\" is no shape of %s", row->shape, e->op->name);
+        return llmk_no(why, "\"%s\" is no shape of %s", llmk_tuning_word(word, WORD, row->shape),
+                       e->op->name);
     e->rank = (row->device         ? 0
                : row->architecture ? 16
                : row->vendor       ? 32
@@ -159,7 +174,7 @@ static bool resolve(const llmk_context *ctx, const llmk_tuning_row *row, entry *
               has_config ? row->config : "", NULL);
     if (strlen(row->variant) > 63 || (has_config && strlen(row->config) > 63) ||
         strchr(row->variant, '@') || !llmk_choice_parse(e->op, wanted, &e->choice))
-        return llmk_no(why, "%s has no \"%.80s\"", e->op->name, wanted);
+        return llmk_no(why, "%s has no \"%s\"", e->op->name, llmk_tuning_word(word, WORD, wanted));
     if (!has_config)
         return true;
     llmk_tuning_hash(e->op, e->choice.config, hash);
@@ -191,13 +206,14 @@ static void take(void *user, size_t index, const llmk_tuning_row *row)
     llmk_tuning *t = r->tuning;
     entry e;
     llmk_reason why;
+    char from[FROM];
     if (!llmk_tuning_is_for(r->ctx, row))
         return;
     bool good = resolve(r->ctx, row, &e, &why);
     if (good && r->taken == LLMK_TUNING_MAX_ROWS)
         good = llmk_no(&why, "more than %d rows", LLMK_TUNING_MAX_ROWS);
     if (good && ((row->types && !(e.types = strdup(row->types))) ||
-                 (row->from && !(e.from = strdup(row->from)))))
+                 (row->from && !(e.from = strdup(llmk_tuning_word(from, FROM, row->from))))))
         good = llmk_no(&why, "no memory for it");
     if (!good) {
         free(e.types);

@@ -58,6 +58,9 @@ bool llmk_tuning_pin(llmk_context *ctx, const struct llmk_operator *op,
 bool llmk_tuning_is_for(const llmk_context *ctx, const llmk_tuning_row *row);
 /* Whether its words make sense on ctx's device; writes a sentence where not. */
 bool llmk_tuning_check(const llmk_context *ctx, const llmk_tuning_row *row, llmk_reason *why);
+/* A file's word for a sentence: at most size - 1 bytes, no character cut, none that a terminal would
+ * obey. Returns `out`; "?" for NULL. */
+const char *llmk_tuning_word(char *out, size_t size, const char *text);
 /* Words for rows: of the device, of a problem's sizes ("m=8 n=16384 k=4096": up to so many, powers
  * of two), of a configuration's meaning (16 digits). False where the operator is not tuned, or not
  * for this problem. */

@@ -103,13 +103,15 @@ bool llmk_tuning_read(const char *path,
 {
     size_t length = 0;
     json_error_t error;
+    char text[121];
     char *bytes = read_bytes(path, &length, why);
     if (!bytes)
         return !why->text[0];
     json_t *file = json_loadb(bytes, length, JSON_REJECT_DUPLICATES, &error);
     free(bytes);
     if (!file)
-        return llmk_no(why, "it is not JSON (line %d: %.120s)", error.line, error.text);
+        return llmk_no(why, "it is not JSON (line %d: %s)", error.line,
+                       llmk_tuning_word(text, sizeof text, error.text));
     const json_t *version = json_object_get(file, "llmk_tuning");
     const json_t *rows = json_object_get(file, "rows");
     bool good = false;

@@ -7,8 +7,10 @@
 #include "tools/common/tune_db.h"
 #include "tools/common/tune_link.h"
 #include "tools/common/tune_plan.h"
+#include "tools/common/tune_pretend.h"
 #include "tools/common/tune_worker.h"
 
+#include <fcntl.h>
 #include <getopt.h>
 #include <math.h>
 #include <signal.h>
@@ -92,6 +94,7 @@ static const struct option long_options[] = {
     {NULL, 0, NULL, 0},
 };
 
+#define BIT(option) (UINT32_C(1) << ((option)-BUDGET))
 #define MOST_TOKENS 16
 
 typedef struct settings {
@@ -101,13 +104,21 @@ typedef struct settings {
     const char *shape, *format, *model, *lists, *export_to, *other;
     tune_level level;
     bool again, list, worker;
+    uint32_t given; /* a bit an option from BUDGET on */
     char db[TUNE_PATH];
 } settings;
+
+static void clear_line(void)
+{
+    if (isatty(STDERR_FILENO))
+        fputs("\r\033[K", stderr);
+}
 
 __attribute__((format(printf, 1, 2))) static int complain(const char *fmt, ...)
 {
     va_list list;
     va_start(list, fmt);
+    clear_line();
     fputs("llmk-tune: ", stderr);
     vfprintf(stderr, fmt, list);
     fputc('\n', stderr);
@@ -124,12 +135,21 @@ static bool to_number(const char *text, double *value)
     return end != text && !*end && *value >= 0 && *value < 1e15;
 }
 
+/* An option that would change nothing is a mistake. `allowed`: bits as in `given`. */
+static int refuse_others(const settings *set, uint32_t allowed, const char *beside)
+{
+    for (const struct option *o = long_options; o->name; o++)
+        if (o->val >= BUDGET && (set->given & ~allowed & BIT(o->val)))
+            return complain("--%s does not go with %s", o->name, beside);
+    return 0;
+}
+
 static bool read_tokens(const char *text, settings *set)
 {
     for (set->token_count = 0; *text && set->token_count < MOST_TOKENS;) {
         char *end;
         const unsigned long long n = strtoull(text, &end, 10);
-        if (*text < '1' || *text > '9' || (*end && *end != ',') || n > 1u << 30)
+        if (*text < '1' || *text > '9' || (*end && (*end != ',' || !end[1])) || n > 1u << 30)
             return false;
         set->tokens[set->token_count++] = n;
         text = *end ? end + 1 : end;
@@ -137,10 +157,18 @@ static bool read_tokens(const char *text, settings *set)
     return set->token_count > 0 && !*text;
 }
 
+static int take(const char **to, const char *name)
+{
+    *to = optarg;
+    return *optarg ? 0 : complain("--%s is empty", name);
+}
+
 static int read_option(int option, settings *set)
 {
     static const char *const levels[] = {"device", "architecture", "vendor"};
     double number;
+    if (option >= BUDGET)
+        set->given |= BIT(option);
     switch (option) {
     case BUDGET:
         return to_number(optarg, &set->budget)
@@ -162,24 +190,21 @@ static int read_option(int option, settings *set)
                               "commas, not \"%s\"",
                               MOST_TOKENS, optarg);
     case SHAPE:
-        set->shape = optarg;
-        return 0;
+        return take(&set->shape, "shape");
     case FORMAT:
-        set->format = optarg;
-        return 0;
+        return take(&set->format, "format");
     case MODEL:
-        set->model = optarg;
-        return 0;
+        return take(&set->model, "model");
     case LISTS:
-        set->lists = optarg;
-        return 0;
+        return take(&set->lists, "lists");
     case DB:
+        if (!*optarg)
+            return complain("--db is empty");
         return snprintf(set->db, sizeof set->db, "%s", optarg) < (int)sizeof set->db
                    ? 0
                    : complain("--db: the name is too long");
     case EXPORT:
-        set->export_to = optarg;
-        return 0;
+        return take(&set->export_to, "export");
     case LEVEL:
         for (size_t i = 0; i < LLMK_COUNT(levels); i++)
             if (strcmp(optarg, levels[i]) == 0) {
@@ -221,7 +246,11 @@ typedef struct finding {
     char text[512];
     char fallback[TUNE_NAME];
     tune_result result;
+    double when;
 } finding;
+
+/* s: a long case is timed once more when so much has happened to the device since, or at the end. */
+#define LATER 30.0
 
 typedef struct run {
     const settings *set;
@@ -230,24 +259,23 @@ typedef struct run {
     tune_plan plan;
     double started;
     finding *findings; /* one a case of the plan at most */
-    size_t found, kept, skipped, known, dropped;
-    bool failed;
+    size_t at;         /* cases of the plan that are behind */
+    size_t found, skipped, known, dropped;
+    size_t seen; /* findings that are not to be visited again, or have been */
+    size_t visited;
+    double later;         /* s */
+    char first[TUNE_WHY]; /* why the first case was skipped */
+    bool failed, unkept;
 } run_state;
 
-static void clear_line(void)
-{
-    if (isatty(STDERR_FILENO))
-        fputs("\r\033[K", stderr);
-}
-
-static void show_progress(const run_state *r, size_t index)
+static void show_progress(const run_state *r, const char *what, const char *text)
 {
     enum { WIDTH = 20 };
     char bar[WIDTH + 1];
     char limit[32] = "";
     const double spent = tune_now() - r->started, budget = r->set->budget;
     const double done =
-        fmax((double)index / (double)r->plan.count, budget > 0 ? spent / budget : 0);
+        fmax((double)r->at / (double)r->plan.count, budget > 0 ? spent / budget : 0);
     if (!isatty(STDERR_FILENO))
         return;
     if (budget > 0)
@@ -255,16 +283,28 @@ static void show_progress(const run_state *r, size_t index)
     memset(bar, ' ', WIDTH);
     memset(bar, '=', (size_t)(fmin(done, 1) * WIDTH));
     bar[WIDTH] = '\0';
-    fprintf(stderr, "\r\033[K[%s] %zu/%zu cases, %.0f%s s  %.80s", bar, index + 1, r->plan.count,
-            spent, limit, r->plan.list[index].text);
+    fprintf(stderr, "\r\033[K[%s] %zu/%zu cases, %.0f%s s  %s%.80s", bar,
+            r->at < r->plan.count ? r->at + 1 : r->at, r->plan.count, spent, limit, what, text);
 }
 
 static void report_dropped(void *user, const char *candidate, const char *why)
 {
     run_state *r = user;
     r->dropped++;
-    clear_line();
-    fprintf(stderr, "llmk-tune: %s: %s is dropped: %s\n", r->link.text, candidate, why);
+    complain("%s: %s is dropped: %s", r->link.text, candidate, why);
+}
+
+static bool is_tuned(const finding *f)
+{
+    return strcmp(f->result.winner, TUNE_DEFAULT) != 0;
+}
+
+static size_t count_tuned(const run_state *r)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < r->found; i++)
+        count += is_tuned(&r->findings[i]);
+    return count;
 }
 
 static void print_findings(const run_state *r)
@@ -279,7 +319,7 @@ static void print_findings(const run_state *r)
                "tuned");
     for (size_t i = 0; i < r->found; i++) {
         const finding *f = &r->findings[i];
-        const bool kept = strcmp(f->result.winner, TUNE_DEFAULT) != 0;
+        const bool kept = is_tuned(f);
         const double before = f->result.fallback.us, after = kept ? f->result.tuned.us : before;
         printf("%-*s %-12s %12.2f %12.2f %6.1f%%  %s\n", width, f->text, f->fallback, before, after,
                before > 0 ? 100 * (1 - after / before) : 0, kept ? f->result.winner : "-");
@@ -292,14 +332,13 @@ static void print_summary(const run_state *r)
     size_t slower = 0;
     for (size_t i = 0; i < r->found; i++) {
         const tune_result *result = &r->findings[i].result;
-        slower += strcmp(result->winner, TUNE_DEFAULT) != 0 &&
-                  result->fallback.us > 1.1 * result->tuned.us;
+        slower += is_tuned(&r->findings[i]) && result->fallback.us > 1.1 * result->tuned.us;
     }
-    printf("summary cases=%zu measured=%zu tuned=%zu known=%zu impossible=%zu dropped=%zu "
-           "default_over_10_percent_slower=%zu seconds=%.1f making=%.1f checking=%.1f "
+    printf("summary cases=%zu measured=%zu tuned=%zu revisited=%zu known=%zu impossible=%zu "
+           "dropped=%zu default_over_10_percent_slower=%zu seconds=%.1f making=%.1f checking=%.1f "
            "timing=%.1f\n",
-           r->plan.count, r->found, r->kept, r->known, r->skipped, r->dropped, slower,
-           tune_now() - r->started, r->link.making, r->link.checking, r->link.timing);
+           r->plan.count, r->found, count_tuned(r), r->visited, r->known, r->skipped, r->dropped,
+           slower, tune_now() - r->started, r->link.making, r->link.checking, r->link.timing);
 }
 
 /* ---- One case after the other ---- */
@@ -311,6 +350,13 @@ static const llmk_operator *operator_of(const char *text)
     return llmk_operator_named(name);
 }
 
+static bool unkept(run_state *r, const char *why)
+{
+    complain("%s", why);
+    r->unkept = r->failed = true;
+    return false;
+}
+
 static bool keep(run_state *r, const char *text, const tune_problem *problem,
                  const tune_result *result)
 {
@@ -320,8 +366,10 @@ static bool keep(run_state *r, const char *text, const tune_problem *problem,
     const char *keeps = tuned ? result->winner : problem->unchanged;
     const bool rule = strcmp(keeps, TUNE_DEFAULT) == 0;
     llmk_choice choice = {NULL, NULL};
-    if (!op || (!rule && !llmk_choice_parse(op, keeps, &choice)))
-        return complain("%s: there is no %s", text, keeps) == 0;
+    if (!op || (!rule && !llmk_choice_parse(op, keeps, &choice))) {
+        snprintf(error, sizeof error, "%s: there is no %s", text, keeps);
+        return unkept(r, error);
+    }
     snprintf(variant, sizeof variant, "%s", rule ? LLMK_TUNING_RULE : choice.variant->name);
     llmk_tuning_row row = {
         .op = op->name, .types = problem->types, .shape = problem->shape, .variant = variant};
@@ -331,12 +379,9 @@ static bool keep(run_state *r, const char *text, const tune_problem *problem,
         row.hash = hash;
     }
     const tune_timing *best = tuned ? &result->tuned : &result->fallback;
-    const tune_source source = {text, best->us, best->spread, result->fallback.us,
-                                problem->fallback};
-    if (!tune_db_put(r->set->db, r->ctx, &row, &source, error, sizeof error))
-        return complain("%s", error) == 0;
-    r->kept += tuned;
-    return true;
+    const tune_source source = {text,           best->us,         best->spread, result->fallback.us,
+                                result->visits, problem->fallback};
+    return tune_db_put(r->set->db, r->ctx, &row, &source, error, sizeof error) || unkept(r, error);
 }
 
 /* A winner of a mixture of experts, found with rows spread evenly, must not lose where Zipf's law
@@ -373,9 +418,9 @@ static bool tune_one(run_state *r, const char *text)
     finding *f = &r->findings[r->found];
     tune_answer answer = tune_link_case(&r->link, text, &problem, why);
     if (answer == TUNE_BAD) {
-        r->skipped++;
+        if (r->skipped++ == 0)
+            llmk_join(r->first, sizeof r->first, why, NULL);
         if (!r->link.worker || r->plan.count == 1) { /* the worker's end is nobody's choice */
-            clear_line();
             complain("%s is not tuned: %s", text, why);
             r->failed = true;
         }
@@ -395,7 +440,6 @@ static bool tune_one(run_state *r, const char *text)
     if (answer == TUNE_OK)
         answer = hold_against_zipf(r, text, &bench, &f->result, why);
     if (answer == TUNE_BAD) {
-        clear_line();
         complain("%s: what the library uses, %s, is no good: %s", text, problem.fallback, why);
         r->failed = true;
     }
@@ -403,8 +447,45 @@ static bool tune_one(run_state *r, const char *text)
         return answer != TUNE_STOP;
     snprintf(f->text, sizeof f->text, "%s", text);
     memcpy(f->fallback, problem.fallback, sizeof f->fallback);
+    f->when = tune_now();
     r->found++;
-    return keep(r, text, &problem, &f->result) || !(r->failed = true);
+    return keep(r, text, &problem, &f->result);
+}
+
+/* The first finding of a long case that was timed once only; NULL where there is none, or it is not
+ * `age` seconds old. */
+static finding *to_revisit(run_state *r, double age)
+{
+    while (r->seen < r->found && r->findings[r->seen].result.visits != 1)
+        r->seen++;
+    finding *f = r->seen < r->found ? &r->findings[r->seen] : NULL;
+    return f && tune_now() - f->when >= age ? f : NULL;
+}
+
+/* False: it is time to end. */
+static bool revisit(run_state *r, finding *f)
+{
+    char why[TUNE_WHY] = "";
+    tune_problem problem;
+    r->seen++;
+    show_progress(r, "once more: ", f->text);
+    tune_answer answer = tune_link_again(&r->link, f->text, &problem, why);
+    const tune_bench bench = tune_link_bench(&r->link);
+    if (answer == TUNE_OK)
+        answer = tune_revisit(&bench, r->set->seconds, &f->result, why);
+    if (answer == TUNE_BAD) {
+        complain("%s could not be timed once more: %s", f->text, why);
+        r->failed = true;
+    }
+    if (answer != TUNE_OK)
+        return answer != TUNE_STOP;
+    r->visited++;
+    return keep(r, f->text, &problem, &f->result);
+}
+
+static bool goes_on(const run_state *r)
+{
+    return !tune_interrupted && (r->link.deadline <= 0 || tune_now() < r->link.deadline);
 }
 
 static int tune_all(run_state *r)
@@ -416,27 +497,37 @@ static int tune_all(run_state *r)
     r->started = tune_now();
     r->link.deadline = set->budget > 0 ? r->started + set->budget : 0;
     bool going = true;
-    size_t i = 0;
-    for (; going && i < r->plan.count && !tune_interrupted; i++) {
-        const char *text = r->plan.list[i].text;
+    finding *old;
+    for (; going && r->at < r->plan.count && !tune_interrupted; r->at++) {
+        const char *text = r->plan.list[r->at].text;
         if (!set->again && tune_db_has(set->db, r->ctx, text, NULL)) {
             r->known++;
             continue;
         }
-        show_progress(r, i);
-        going = tune_one(r, text) && (r->link.deadline <= 0 || tune_now() < r->link.deadline);
+        show_progress(r, "", text);
+        going = tune_one(r, text) && goes_on(r);
+        while (going && (old = to_revisit(r, r->later)) != NULL)
+            going = revisit(r, old) && goes_on(r);
     }
+    const bool all = going && r->at == r->plan.count;
+    while (going && (old = to_revisit(r, 0)) != NULL)
+        going = revisit(r, old) && goes_on(r);
     clear_line();
     print_findings(r);
     printf(
         "%s%zu of %zu cases measured%s, %zu of them tuned; %zu measured before, %zu not possible "
         "here; %zu candidates dropped\nrows: %s\n",
         r->found ? "\n" : "", r->found, r->plan.count,
-        tune_interrupted              ? " until the interruption"
-        : i < r->plan.count || !going ? " within the budget"
-                                      : "",
-        r->kept, r->known, r->skipped, r->dropped, set->db);
+        r->unkept          ? " until a row could not be kept"
+        : tune_interrupted ? " until the interruption"
+        : all              ? ""
+                           : " within the budget",
+        count_tuned(r), r->known, r->skipped, r->dropped, set->db);
     print_summary(r);
+    if (r->skipped == r->plan.count && !r->failed && !tune_interrupted) {
+        complain("nothing can be tuned: %s", r->first);
+        r->failed = true;
+    }
     free(r->findings);
     return tune_interrupted ? 130 : r->failed;
 }
@@ -449,14 +540,12 @@ static int make_plan(run_state *r, char **words, int count)
     char error[512];
     case_line line;
     if (set->shape || set->format) {
-        if (count != 1 || set->model || strchr(words[0], ' '))
+        if (count != 1 || strchr(words[0], ' '))
             return complain("--shape and --format are for one operator");
         if (!tune_plan_line(words[0], set->shape, set->format, &line, error, sizeof error))
             return complain("%s", error);
         return tune_plan_add(&r->plan, &line) ? 0 : complain("out of memory");
     }
-    if (count && set->model)
-        return complain("--model does not go with a case");
     for (int i = 0; i < count; i++) {
         if (!case_parse(words[i], &line, error, sizeof error))
             return complain("%s", error);
@@ -521,6 +610,12 @@ static void interrupt(int signal_number)
     tune_interrupted = 1;
 }
 
+static double seconds_for_tests(const char *variable, double otherwise)
+{
+    const char *value = getenv(variable);
+    return value ? strtod(value, NULL) : otherwise;
+}
+
 static int with_context(const settings *set, char **words, int count)
 {
     run_state r = {.set = set};
@@ -535,15 +630,38 @@ static int with_context(const settings *set, char **words, int count)
     } else if (!tune_db_usable(set->db, error, sizeof error)) {
         status = complain("%s", error) - 1;
     } else if ((status = make_plan(&r, words, count)) == 0) {
-        const char *limit = getenv("LLMK_TUNE_TEST_LIMIT"); /* s a request, for tests */
-        r.link = (tune_link){
-            .limit = limit ? strtod(limit, NULL) : 60, .dropped = report_dropped, .user = &r};
+        const tune_pretence pretence = {.words = getenv("LLMK_TUNE_TEST")};
+        r.later = seconds_for_tests("LLMK_TUNE_TEST_LATER", LATER);
+        r.link =
+            (tune_link){.limit = seconds_for_tests("LLMK_TUNE_TEST_LIMIT", 60), /* a request */
+                        .sustains = !llmk_is_cpu(&r.ctx->caps) || tune_pretends(&pretence, "load"),
+                        .dropped = report_dropped,
+                        .user = &r};
         status = tune_all(&r);
         tune_link_close(&r.link);
     }
     tune_plan_free(&r.plan);
     llmk_context_free(r.ctx);
     return status;
+}
+
+static int check_options(const settings *set, int words, const char *first)
+{
+    const uint32_t exports = BIT(LEVEL) | BIT(FOR), models = BIT(MODEL) | BIT(TOKENS) | BIT(LISTS),
+                   file = BIT(DB);
+    if ((set->list || set->export_to) && words)
+        return complain("%s takes no cases, such as \"%s\"", set->list ? "--list" : "--export",
+                        first);
+    if ((set->given & exports) && !set->export_to)
+        return complain("%s goes with --export", set->other ? "--for" : "--level");
+    if (set->list && set->export_to)
+        return complain("--list and --export do not go together");
+    if ((set->given & exports) == exports)
+        return complain("--level and --for do not go together");
+    return set->list        ? refuse_others(set, file, "--list")
+           : set->export_to ? refuse_others(set, file | BIT(EXPORT) | exports, "--export")
+           : words          ? refuse_others(set, ~models, "a case")
+                            : 0;
 }
 
 static int run(int argc, char **argv)
@@ -560,13 +678,8 @@ static int run(int argc, char **argv)
     }
     if (set.worker)
         return tune_worker();
-    if ((set.list || set.export_to) && optind < argc)
-        return complain("%s takes no cases, such as \"%s\"", set.list ? "--list" : "--export",
-                        argv[optind]);
-    if (set.other && !set.export_to)
-        return complain("--for goes with --export");
-    if (set.list && set.export_to)
-        return complain("--list and --export do not go together");
+    if ((status = check_options(&set, argc - optind, argv[optind])) != 0)
+        return status;
     if (!set.db[0] && !llmk_tuning_path(set.db, sizeof set.db))
         return complain("there is no home folder to keep rows in: name a file with --db");
     if (strcasecmp(set.db, "off") == 0 || strcasecmp(set.db, LLMK_TUNING_BUILT_IN) == 0)
@@ -578,10 +691,17 @@ static int run(int argc, char **argv)
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is one that cannot be written */
     return with_context(&set, argv + optind, argc - optind);
 }
 
 int main(int argc, char **argv)
 {
+    /* Where a standard stream is closed, no file or pipe of ours is to take its place. */
+    int fd;
+    while ((fd = open("/dev/null", O_RDONLY)) >= 0 && fd <= STDERR_FILENO)
+        ;
+    if (fd >= 0)
+        close(fd);
     return tool_exit("llmk-tune", run(argc, argv));
 }

@@ -258,12 +258,40 @@ class Scripts(unittest.TestCase):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("default | nv", done.stdout)
-        self.assertIn("summary compared=2 only_first=0 only_second=1 same_kept=1 agree=2 "
+        self.assertIn("summary compared=2 only_first=0 only_second=1 same_kept=1 agree=2 by_their_spread=0 "
                       "worst_percent=9.0 default_over_10_percent_slower=1,2", done.stdout)
         done = subprocess.run(command + ["--noise", "3"], capture_output=True, text=True,
                               check=False)
         self.assertEqual(done.returncode, 1)
         self.assertIn("BEYOND THE NOISE", done.stdout)
+
+    def test_tune_compare_noise(self):
+        """The greatest of the fixed noise and both rows' spreads, these up to a bound."""
+        paths = [os.path.join(self.folder.name, name) for name in ("a.json", "b.json")]
+        for first_us, first, second_us, second, noise, status in (
+                (100, None, 104, None, 5, 0), (100, None, 106, None, 5, 1),
+                (10, None, 10.9, None, 10, 0), (10, None, 11.1, None, 10, 1),
+                (100, 0.08, 107, 0.01, 8, 0), (107, 0.01, 100, 0.08, 8, 0),
+                (100, 0.08, 109, 0.01, 8, 1), (100, 0.01, 104, 0.02, 5, 0),
+                (10, 0.12, 11.1, 0, 12, 0), (100, 0.9, 114, 0.9, 15, 0),
+                (100, 0.9, 116, 0.9, 15, 1)):
+            for path, us, spread in zip(paths, (first_us, second_us), (first, second)):
+                with open(path, "w", encoding="utf-8") as file:
+                    json.dump({"rows": [{"op": "x", "variant": "v\x1b\ud800", "measured": {
+                        "case": "x\x1b[2J\ud800", "us": us, "default_us": us,
+                        **({} if spread is None else {"spread": spread})}}]}, file)
+            with self.subTest(f"{first_us} {first} {second_us} {second}"):
+                done = subprocess.run([os.path.join(BENCH, "tune_compare"), *paths],
+                                      capture_output=True, text=True, check=False)
+                self.assertEqual((done.returncode, done.stderr), (status, ""))
+                self.assertIn(f" {noise:.1f}%  v", done.stdout)
+                self.assertNotIn("\x1b", done.stdout)
+                stated = status == 0 and max(first_us, second_us) / min(first_us, second_us) > \
+                    (1.05 if first_us >= 50 else 1.1)
+                self.assertIn(f" by_their_spread={stated:d} ", done.stdout)
+        done = subprocess.run([os.path.join(BENCH, "tune_compare"), *paths, "--most", "17"],
+                              capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0)
 
     def refused(self, *command, status=1):
         """Ends with a sentence, not a traceback, and nothing on stdout."""
@@ -285,11 +313,13 @@ class Scripts(unittest.TestCase):
                      json.dumps({"rows": [{**row, "measured": "yes, case"}]}),
                      json.dumps({"rows": [{"op": "linear", "measured": row["measured"]}]})]
         for name in ("us", "default_us"):
-            for value in (0, -1, "1", None, True, [], float("nan"), float("inf")):
+            for value in (0, -1, "1", None, True, [], float("nan"), float("inf"), 10 ** 400):
                 documents.append(json.dumps(
                     {"rows": [{**row, "measured": {**row["measured"], name: value}}]}))
-        documents.append(json.dumps(
-            {"rows": [{**row, "measured": {**row["measured"], "case": ["c"]}}]}))
+        for name, value in (("case", ["c"]), ("spread", "0.1"), ("spread", -0.1), ("spread", None),
+                            ("spread", float("nan"))):
+            documents.append(json.dumps(
+                {"rows": [{**row, "measured": {**row["measured"], name: value}}]}))
         for document in documents:
             with self.subTest(document[:60]):
                 with open(path, "w", encoding="latin-1") as file:
@@ -297,6 +327,7 @@ class Scripts(unittest.TestCase):
                 self.assertIn("bad.json", self.refused(command, good, path, status=2))
         self.assertIn("nowhere", self.refused(command, "/nowhere", good, status=2))
         self.refused(command, good, good, "--noise", "nan", status=2)
+        self.refused(command, good, good, "--most", "-1", status=2)
         with open(path, "w", encoding="utf-8") as file:  # notes are no rows, and no fault
             json.dump({"rows": [row, {**row, "measured": None}]}, file)
         done = subprocess.run([command, good, path], capture_output=True, text=True, check=False)

@@ -5,6 +5,8 @@
 set -euo pipefail
 build=$1 work=$2
 tune=$build/llmk-tune info=$build/llmk-info
+python=$(command -v "${PYTHON:-python3}" || true)
+compare=$(cd "$(dirname "$0")/../../bench" && pwd)/tune_compare
 rm -rf "$work"
 mkdir -p "$work"
 cd "$work"
@@ -50,12 +52,68 @@ for other in '' pocl sm_ sm_80/ gfx942,gfx90a $'\xff'; do
     expect 2 '--for is an architecture, such as sm_80 or gfx942, not "' "$tune" --db a.json --export other.json --for "$other"
 done
 [ ! -e other.json ] || fail "rows for no architecture were written"
+expect 2 '--level and --for do not go together' "$tune" --db a.json --export other.json --for sm_80 --level device
+expect 2 '--level goes with --export' "$tune" --db a.json --level device add
+for option in db export lists model shape format; do
+    expect 2 "--$option is empty" "$tune" --db a.json "--$option" '' add
+done
+expect 2 '--tokens are up to 16 whole numbers' "$tune" --tokens 1,
+for option in model tokens lists; do # what would change nothing
+    expect 2 "--$option does not go with a case" "$tune" --db a.json "--$option" 1 add
+done
+expect 2 '--seed does not go with --list' "$tune" --db a.json --seed 3 --list
+expect 2 '--again does not go with --export' "$tune" --db a.json --export out.json --again
 expect 2 'names of models have no slash' "$tune" --db a.json --model ../../etc/passwd
 expect 1 'cannot be created' "$tune" --db a.json --export none/export.json
 [ ! -e none ] || fail "--export made a folder"
 grep -q package foreign.json || fail "a foreign file was written to"
 expect 1 'cannot be written' "$tune" --db /proc/none/a.json --seconds 0.01 add --shape 1,64
 ! grep -q 'cases measured' out || fail 'cases were measured for a file that cannot be written'
+
+# --- images that the device does not take: one sentence why nothing is measured
+case $LLMK_DEVICE in
+cpu)
+    for cases in 'add rows=2 cols=512' '--model=smollm2-135m'; do
+        expect 1 'LLMK_IMAGE is "sm_80": no such image is made for this device' \
+            env LLMK_IMAGE=sm_80 "$tune" --db a.json "$cases"
+        [ "$(grep -c '^llmk-tune: ' out)" -eq 1 ] || fail "not one sentence: $(cat out)"
+    done
+    ;;
+esac
+
+# --- a folder that is lost on the way; a lock that another process keeps; standard streams that are closed
+mkdir lost
+LLMK_TUNE_TEST=timer=1 "$tune" --db lost/rows.json --model smollm2-135m --tokens 1,2,3,4,5,6,7,8 --seconds 0.01 >out 2>&1 &
+pid=$!
+for _ in $(seq 1200); do
+    [ ! -e lost/rows.json ] || break
+    sleep 0.05
+done
+until mv lost "lost$RANDOM" 2>/dev/null && { : >lost; } 2>/dev/null; do :; done
+status=0
+wait $pid || status=$?
+[ "$status" -eq 1 ] && grep -q 'measured until a row could not be kept' out && grep -q 'lost/rows.json cannot be written' out ||
+    fail "a folder that is lost: $status, $(cat out)"
+for streams in '<&-' '2>&-' '<&- 2>&-'; do
+    LLMK_TUNE_TEST=timer=1 bash -c '"$0" --db streams.json --again --seconds 0.01 add '"$streams" "$tune" >out ||
+        fail "$streams: $(cat out)"
+    grep -q ' measured=1 ' out || fail "$streams: $(cat out)"
+done
+if [ -n "$python" ]; then
+    "$python" -c 'import fcntl, time
+lock = open("locked.json.lock", "w")
+fcntl.flock(lock, fcntl.LOCK_EX)
+open("held", "w")
+time.sleep(60)' &
+    pid=$!
+    for _ in $(seq 200); do
+        [ ! -e held ] || break
+        sleep 0.05
+    done
+    expect 1 'another process holds the lock' "$tune" --db locked.json add
+    kill $pid
+    wait $pid 2>/dev/null || true
+fi
 
 # --- candidates that do harm
 export LLMK_TUNE_TEST_LIMIT=2
@@ -77,6 +135,28 @@ for seed in 1 2; do
     [ "$(rows "timer$seed.json")" -ge 8 ] || fail "timer=$seed: $(cat out)"
 done
 grep -q '"config"' timer1.json || fail "nothing was tuned"
+
+# --- a clock that falls under load: what a host does between cases, longer on one than on the other,
+# decides neither what is kept nor its time, whether much is faster than the default, little or nothing
+for seed in 1 2; do
+    for idle in 20 500; do
+        # the second visits come between the cases, or after them all
+        LLMK_TUNE_TEST_LATER=$((idle == 20 ? 0 : 30)) LLMK_TUNE_TEST=timer=$seed,load=$idle \
+            expect 0 'cases=6 measured=6 ' "$tune" --db "load$idle.json" --again --seconds 0.02 \
+            grouped_linear 'moe_forward t=4 e=4 k=2 h=64 f=64' 'add rows=1 cols=1024' 'linear n=64 k=64' \
+            'rmsnorm rows=2 h=64' 'gated_activation rows=64 d=64'
+        grep -q ' revisited=6 ' out || fail "load=$idle: $(cat out)"
+        [ "$(grep -c '"visits": 2' "load$idle.json")" -eq 6 ] || fail "$(cat "load$idle.json")"
+    done
+    [ -z "$python" ] || expect 0 'summary compared=6 only_first=0 only_second=0 same_kept=6 agree=6 by_their_spread=0 ' \
+        "$compare" --noise 2 load20.json load500.json
+done
+# out of time between a first visit and the second: the row is there, and says so
+LLMK_TUNE_TEST=timer=1,load=20 expect 0 'cases measured' "$tune" --db once.json --model smollm2-135m \
+    --budget 1 --seconds 0.01
+if [ -e once.json ]; then
+    [ "$(grep -cE '"visits": [12]' once.json)" -eq "$(rows once.json)" ] || fail "$(cat once.json)"
+fi
 
 # --- where nothing is faster than a row in the library, that row still holds
 case='linear m=2 n=64 k=64' # tuning/pocl.json has a row for it
@@ -154,6 +234,30 @@ expect 0 'wrote other.json: 1 rows' "$tune" --db used.json --export other.json -
 grep -q '"architecture": "sm_80"' other.json && grep -q '"measured": false' other.json &&
     grep -q '"from": ".* us"' other.json && ! grep -q '"device"' other.json || fail "$(cat other.json)"
 expect 0 'for another device, not measured on such a device: ' "$tune" --db other.json --list
+# The images are those of the measurement, not of the export; other ones are measured anew.
+for images in source ''; do
+    expect 0 ' 0 measured before' env ${images:+LLMK_IMAGE=$images} LLMK_TUNE_TEST=timer=1 "$tune" --db image.json \
+        --seconds 0.01 'linear n=576 k=576'
+    LLMK_IMAGE=native expect 0 'wrote image2.json: 1 rows' "$tune" --db image.json --export image2.json --for sm_80
+    grep -q '"from": ".* us"' image2.json || fail "$(cat image2.json)"
+    [ "$(sed -n 's/.*"from": ".*, images of \(.*\): .*/\1/p' image2.json)" = "$images" ] || fail "$(cat image2.json)"
+done
+expect 1 'used.json is the file that the rows are taken from' "$tune" --db used.json --export ./used.json
+# A row of which nothing is known, and one that a terminal would obey.
+if [ -n "$python" ]; then
+    "$python" - used.json <<'END'
+import json, sys
+rows = json.load(open(sys.argv[1]))
+rows["rows"][0]["measured"] = {}
+json.dump(rows, open("empty.json", "w"))
+rows["rows"][0]["from"] = "\u001b[31mred\n\u009b2J " + "\u00e9" * 300
+json.dump(rows, open("evil.json", "w"))
+END
+    expect 0 'wrote empty2.json: 1 rows' "$tune" --db empty.json --export empty2.json --for sm_80
+    grep -q '"from": "[^(][^"]*[^:"]"' empty2.json && ! grep -q null empty2.json || fail "$(cat empty2.json)"
+    expect 0 'not measured on such a device:  [31mred' env LLMK_TUNE_DB="$work/evil.json" "$info" 'linear n=576 k=576 w=q4_1'
+    ! grep -q $'\e\|\xc2\x9b' out && iconv -f UTF-8 -t UTF-8 out >/dev/null || fail "llmk-info prints a file's words as they are: $(cat -v out)"
+fi
 sed -i 's/"architecture": .*/"vendor": "pocl",/' other.json
 case $LLMK_DEVICE in
 cpu)

@@ -17,7 +17,7 @@ static bool put(unsigned i, unsigned j)
     char shape[64];
     snprintf(shape, sizeof shape, "rows=%u h=%u", 1u << i, 1u << j);
     const llmk_tuning_row row = {.op = "rmsnorm", .shape = shape, .variant = LLMK_TUNING_RULE};
-    const tune_source source = {"rmsnorm", 1, 0, 2, NULL};
+    const tune_source source = {.text = "rmsnorm", .us = 1, .default_us = 2};
     return tune_db_put(path, ctx, &row, &source, error, sizeof error);
 }
 
@@ -150,6 +150,68 @@ static void test_escapes(void **state)
     }
 }
 
+/* Sentences repeat a file's words in parts, and never a part of a character. */
+static void test_words(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t size;
+        const char *word;
+    } cases[] = {{"abc", 4, "abc"},
+                 {"abc", 3, "ab"},
+                 {"abc", 1, ""},
+                 {NULL, 8, "?"},
+                 {"a\xc3\xa9", 4, "a\xc3\xa9"},
+                 {"a\xc3\xa9", 3, "a"},
+                 {"\xe2\x82\xac\xe2\x82\xac", 6, "\xe2\x82\xac"},
+                 {"\xf0\x9f\x98\x80", 4, ""},
+                 {"\x1b[2J\n\xc2\x9b", 16, " [2J   "}};
+    for (size_t i = 0; i < LLMK_COUNT(cases); i++) {
+        char word[16];
+        assert_string_equal(llmk_tuning_word(word, cases[i].size, cases[i].text), cases[i].word);
+    }
+}
+
+static void name_device(const char *name)
+{
+    assert_true(strlen(name) < sizeof ctx->caps.device_name);
+    memcpy(ctx->caps.device_name, name, strlen(name) + 1);
+}
+
+/* Names of devices: whole in what is exported, with the images that were measured; and text. */
+static void test_names(void **state)
+{
+    (void)state;
+    char own[sizeof ctx->caps.device_name], name[256] = "a", to[SCRATCH_PATH + 32];
+    char text[4096], *image = ctx->forced_image;
+    size_t count = 0;
+    memcpy(own, ctx->caps.device_name, sizeof own);
+    for (size_t i = 0; i < 60; i++)
+        memcpy(name + 1 + 2 * i, "\xc3\xa9", 3);
+    name_device(name);
+    ctx->forced_image = (char[]){"source"};
+    const bool written = put(1, 1);
+    ctx->forced_image = image;
+    snprintf(to, sizeof to, "%s/to.json", folder);
+    const bool exported =
+        tune_db_export(path, ctx, to, TUNE_DEVICE, "sm_80", &count, error, sizeof error);
+    name_device("caf\xe9");
+    const bool odd = put(2, 2);
+    name_device(own);
+    assert_true(written && exported && count == 1);
+    assert_false(odd);
+    assert_non_null(strstr(error, "no UTF-8"));
+    assert_int_equal(rows(), 1);
+    FILE *file = fopen(to, "r");
+    assert_non_null(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    const char *from = strstr(text, name);
+    assert_non_null(from);
+    assert_int_equal(strncmp(from + strlen(name), ", images of source: 1 us\"", 25), 0);
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -191,6 +253,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_usable, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_full_files, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_escapes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_names, set_up, tear_down),
+        cmocka_unit_test(test_words),
     };
     return cmocka_run_group_tests(tests, open_context, close_context);
 }

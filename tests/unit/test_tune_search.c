@@ -17,6 +17,12 @@ typedef struct pretence {
     const char *wrong, *dies;       /* candidates that fail their check, or when they are timed */
     size_t dropped, asked;
     size_t stop_at; /* the request that is interrupted; 0: none */
+    bool sustains;
+    double on_end[TUNE_CANDIDATES + 1]; /* what calls on end take of the true time; 0: as much */
+    const char *tires;                  /* a candidate that fails on end */
+    double drift; /* a share by which later sustained calls are slower than those before */
+    size_t loads, sustained;
+    bool timed_cold; /* something was timed before the device had been loaded */
 } pretence;
 
 static char names[TUNE_CANDIDATES][TUNE_NAME];
@@ -67,6 +73,7 @@ static tune_answer time_one(void *user, const char *candidate, double seconds, d
     (void)hopeless_us;
     pretence *p = user;
     double us[BATCHES];
+    p->timed_cold = p->timed_cold || p->loads == 0;
     assert_true(seconds > 0);
     if (stops(p))
         return TUNE_STOP;
@@ -104,6 +111,25 @@ static tune_answer time_pair(void *user, const char *candidate, double seconds, 
     return TUNE_OK;
 }
 
+static tune_answer sustain(void *user, const char *candidate, double seconds, tune_timing *timing,
+                           char why[TUNE_WHY])
+{
+    pretence *p = user;
+    const bool own = strcmp(candidate, TUNE_DEFAULT) == 0;
+    const double share = p->on_end[own ? p->count : strtoul(candidate + 1, NULL, 10)];
+    if (stops(p))
+        return TUNE_STOP;
+    snprintf(why, TUNE_WHY, "%s tires", candidate);
+    if (p->tires && strcmp(p->tires, candidate) == 0)
+        return TUNE_BAD;
+    p->loads += seconds <= 0;
+    if (seconds > 0)
+        *timing = (tune_timing){true_us(p, candidate) * (share > 0 ? share : 1) *
+                                    (1 + p->drift * (double)p->sustained++),
+                                0.01};
+    return TUNE_OK;
+}
+
 static void dropped(void *user, const char *candidate, const char *why)
 {
     pretence *p = user;
@@ -113,7 +139,7 @@ static void dropped(void *user, const char *candidate, const char *why)
 
 static tune_answer search(pretence *p, uint64_t seed, tune_result *result)
 {
-    const tune_bench bench = {p, check, time_one, time_pair, dropped};
+    const tune_bench bench = {p, check, time_one, time_pair, p->sustains ? sustain : NULL, dropped};
     char why[TUNE_WHY];
     for (size_t i = 0; i < p->count; i++)
         snprintf(names[i], TUNE_NAME, "c%zu", i);
@@ -207,14 +233,108 @@ static void test_interruption(void **state)
 {
     (void)state;
     tune_result result;
-    pretence p = {.count = 9, .us = {90, 80, 70, 60, 50, 60, 70, 80, 90, 100}};
+    for (int sustains = 0; sustains < 2; sustains++) {
+        const pretence new = {
+            .count = 9, .us = {90, 80, 70, 60, 55, 60, 70, 80, 90, 100}, .sustains = sustains};
+        pretence p = new;
+        assert_int_equal(search(&p, 1, &result), TUNE_OK);
+        const size_t requests = p.asked;
+        assert_true(requests > 15);
+        for (size_t at = 1; at <= requests; at++) {
+            pretence again = new;
+            again.stop_at = at;
+            assert_int_equal(search(&again, 1, &result), TUNE_STOP);
+        }
+    }
+}
+
+/* ---- Times on end ---- */
+
+/* What is told is sustained, of the default and of the winner, and nothing is timed before a load. */
+static void test_sustained(void **state)
+{
+    (void)state;
+    tune_result result;
+    pretence p = {
+        .count = 3, .us = {60, 70, 80, 100}, .on_end = {1.2, 1.2, 1.2, 1.1}, .sustains = true};
     assert_int_equal(search(&p, 1, &result), TUNE_OK);
-    const size_t requests = p.asked;
-    assert_true(requests > 15);
-    for (size_t at = 1; at <= requests; at++) {
-        pretence again = {.count = 9, .us = {90, 80, 70, 60, 50, 60, 70, 80, 90, 100}};
-        again.stop_at = at;
-        assert_int_equal(search(&again, 1, &result), TUNE_STOP);
+    assert_string_equal(result.winner, "c0");
+    assert_true(fabs(result.tuned.us - 72) < 1e-9 && fabs(result.fallback.us - 110) < 1e-9);
+    assert_true(result.visits == 1 && p.loads == 1 && p.sustained == 2 && !p.timed_cold);
+    assert_true(result.tuned.spread > 0 && result.fallback.spread > 0);
+    /* where nothing comes as far as a comparison, or there is nothing to compare, too */
+    p = (pretence){.count = 1, .us = {200, 100}, .on_end = {1.2, 1.1}, .sustains = true};
+    assert_int_equal(search(&p, 1, &result), TUNE_OK);
+    assert_string_equal(result.winner, TUNE_DEFAULT);
+    assert_true(fabs(result.fallback.us - 110) < 1e-9 && result.visits == 1 && !p.timed_cold);
+    p = (pretence){.us = {100}, .on_end = {1.1}, .sustains = true};
+    assert_int_equal(search(&p, 1, &result), TUNE_OK);
+    assert_true(fabs(result.fallback.us - 110) < 1e-9 && result.visits == 1);
+    /* short calls are not, nor any where the device is not asked to */
+    p = (pretence){.count = 1, .us = {20, 100}, .on_end = {2, 2}, .sustains = true};
+    assert_int_equal(search(&p, 1, &result), TUNE_OK);
+    assert_true(result.tuned.us == 20 && result.fallback.us == 100 && result.visits == 0);
+    p = (pretence){.count = 1, .us = {60, 100}, .on_end = {2, 2}};
+    assert_int_equal(search(&p, 1, &result), TUNE_OK);
+    assert_true(result.tuned.us == 60 && result.fallback.us == 100 && result.visits == 0);
+}
+
+/* What wins by turns and not alone is not kept, nor what fails alone. */
+static void test_loses_on_end(void **state)
+{
+    (void)state;
+    tune_result result;
+    pretence p = {.count = 2, .us = {80, 90, 100}, .on_end = {1.24, 1.0, 1.0}, .sustains = true};
+    assert_int_equal(search(&p, 1, &result), TUNE_OK);
+    assert_string_equal(result.winner, "c1"); /* 99.2 us are no gain of 2 %; 90 are */
+    assert_true(fabs(result.tuned.us - 90) < 1e-9 && p.dropped == 0);
+    p = (pretence){.count = 2, .us = {80, 90, 100}, .on_end = {1.3, 1.2, 1}, .sustains = true};
+    assert_int_equal(search(&p, 1, &result), TUNE_OK);
+    assert_string_equal(result.winner, TUNE_DEFAULT);
+    assert_true(result.fallback.us == 100 && result.visits == 1);
+    p = (pretence){.count = 2, .us = {80, 99, 100}, .on_end = {2, 1, 1.1}, .sustains = true};
+    assert_int_equal(search(&p, 1, &result), TUNE_OK);
+    assert_string_equal(result.winner, TUNE_DEFAULT);
+    assert_true(fabs(result.fallback.us - 110) < 1e-9 && result.visits == 1);
+    p = (pretence){.count = 2, .us = {80, 90, 100}, .tires = "c0", .sustains = true};
+    assert_int_equal(search(&p, 1, &result), TUNE_OK);
+    assert_string_equal(result.winner, "c1");
+    assert_true(p.dropped == 1 && result.dropped == 1);
+    p = (pretence){.count = 2, .us = {80, 90, 100}, .tires = TUNE_DEFAULT, .sustains = true};
+    assert_int_equal(search(&p, 1, &result), TUNE_BAD);
+}
+
+static void test_revisit(void **state)
+{
+    (void)state;
+    char why[TUNE_WHY];
+    pretence p = {.count = 2, .us = {80, 90, 100}, .drift = 0.1, .sustains = true};
+    const tune_bench bench = {&p, check, time_one, time_pair, sustain, dropped};
+    tune_result result, first;
+    assert_int_equal(search(&p, 1, &result), TUNE_OK); /* 100 and 80 * 1.1 */
+    first = result;
+    assert_int_equal(tune_revisit(&bench, 0.3, &result, why), TUNE_OK); /* 120 and 80 * 1.3 */
+    assert_string_equal(result.winner, "c0");
+    assert_int_equal(result.visits, 2);
+    assert_true(fabs(result.fallback.us - 110) < 1e-9 && fabs(result.tuned.us - 96) < 1e-9);
+    assert_true(fabs(result.fallback.spread - 0.2) < 1e-9);
+    assert_true(fabs(result.tuned.spread - 16.0 / 88) < 1e-9);
+    /* a winner that falls behind, one that fails, a default that fails */
+    result = first;
+    p.on_end[0] = 2;
+    assert_int_equal(tune_revisit(&bench, 0.3, &result, why), TUNE_OK);
+    assert_string_equal(result.winner, TUNE_DEFAULT);
+    result = first;
+    p.tires = "c0";
+    assert_int_equal(tune_revisit(&bench, 0.3, &result, why), TUNE_OK);
+    assert_string_equal(result.winner, TUNE_DEFAULT);
+    assert_true(result.visits == 2 && p.dropped == 1);
+    for (int i = 0; i < 3; i++) {
+        result = first;
+        p.tires = i == 0 ? TUNE_DEFAULT : NULL;
+        p.stop_at = i == 0 ? 0 : p.asked + (size_t)i;
+        assert_int_equal(tune_revisit(&bench, 0.3, &result, why), i == 0 ? TUNE_BAD : TUNE_STOP);
+        assert_memory_equal(&result, &first, sizeof result);
     }
 }
 
@@ -223,7 +343,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_without_noise),         cmocka_unit_test(test_with_noise),
         cmocka_unit_test(test_clear_winner_in_noise), cmocka_unit_test(test_what_is_wrong),
-        cmocka_unit_test(test_interruption),
+        cmocka_unit_test(test_interruption),          cmocka_unit_test(test_sustained),
+        cmocka_unit_test(test_loses_on_end),          cmocka_unit_test(test_revisit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,13 +32,14 @@ __attribute__((format(printf, 3, 4))) static bool fail(char *error, size_t size,
 
 static void print_row(FILE *out, const llmk_tuning_row *r, const char *times, const char *state)
 {
-    char line[2048];
-    snprintf(line, sizeof line, "%-16s %-30s %s%s%s  [%s]%s  %s%s%s", r->op ? r->op : "?",
-             r->shape ? r->shape : "any shape", r->variant ? r->variant : "?", r->config ? "@" : "",
-             r->config ? r->config : "", r->types ? r->types : "any types", times, state,
-             r->from ? ", not measured on such a device: " : "", r->from ? r->from : "");
-    llmk_make_printable(line, false);
-    fprintf(out, "%s\n", line);
+    char op[64], shape[128], variant[128], config[128], types[256], from[256];
+    fprintf(out, "%-16s %-30s %s%s%s  [%s]%s  %s%s%s\n", llmk_tuning_word(op, sizeof op, r->op),
+            llmk_tuning_word(shape, sizeof shape, r->shape ? r->shape : "any shape"),
+            llmk_tuning_word(variant, sizeof variant, r->variant), r->config ? "@" : "",
+            llmk_tuning_word(config, sizeof config, r->config ? r->config : ""),
+            llmk_tuning_word(types, sizeof types, r->types ? r->types : "any types"), times, state,
+            r->from ? ", not measured on such a device: " : "",
+            llmk_tuning_word(from, sizeof from, r->from ? r->from : ""));
 }
 
 void tune_db_list_built_in(const llmk_context *ctx, FILE *out)
@@ -154,6 +155,10 @@ static bool write_file(const char *path, const llmk_context *ctx, const json_t *
     return open && llmk_new_file_close(&out, true, path, NULL, error, error_size);
 }
 
+/* Writers are done within milliseconds; what holds the lock for longer is stopped, or none of them. */
+#define LOCK_PAUSE 10000000 /* ns */
+#define LOCK_TRIES 300
+
 /* Held from reading a file until the new one is in its place: of two writers that had read the same
  * file, the second would undo what the first added. The file itself cannot be locked, since each
  * writer puts another in its place. Below 0, with a sentence, where there is none. */
@@ -164,11 +169,14 @@ static int lock(const char *path, char *error, size_t error_size)
     snprintf(name, sizeof name, "%s.lock", resolve(path, real));
     const int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     int got = fd;
-    while (got >= 0 && flock(fd, LOCK_EX) != 0)
-        if (errno != EINTR)
+    for (int tries = 0; got >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0; tries++)
+        if ((errno == EWOULDBLOCK || errno == EINTR) && tries < LOCK_TRIES)
+            nanosleep(&(struct timespec){0, LOCK_PAUSE}, NULL);
+        else
             got = -1;
     if (got < 0)
-        fail(error, error_size, "%s cannot be written: %s: %s", path, name, strerror(errno));
+        fail(error, error_size, "%s cannot be written: %s: %s", path, name,
+             errno == EWOULDBLOCK ? "another process holds the lock" : strerror(errno));
     if (got < 0 && fd >= 0)
         close(fd);
     return got;
@@ -218,6 +226,7 @@ bool tune_db_has(const char *path, const llmk_context *ctx, const char *text,
         found = found || (meant && same(r.device, ctx->caps.device_name) &&
                           same(word(measured, "driver"), ctx->caps.driver) &&
                           same(word(measured, "library"), library_version(version)) &&
+                          same(word(measured, "image"), ctx->forced_image) &&
                           llmk_tuning_check(ctx, &r, &why));
     }
     json_decref(file);
@@ -246,7 +255,10 @@ static json_t *measured_of(const llmk_context *ctx, const tune_source *source)
     json_object_set_new(m, "us", json_real(source->us));
     json_object_set_new(m, "spread", json_real(source->spread));
     json_object_set_new(m, "default_us", json_real(source->default_us));
+    if (source->visits)
+        json_object_set_new(m, "visits", json_integer(source->visits));
     set_word(m, "default", source->fallback);
+    set_word(m, "image", ctx->forced_image);
     return m;
 }
 
@@ -272,6 +284,11 @@ static bool put(const char *path, const llmk_context *ctx, const llmk_tuning_row
     set_word(added, "hash", row->hash);
     json_object_set_new(added, "measured", measured_of(ctx, source));
     json_array_append_new(rows, added);
+    if (!word(added, "device")) {
+        json_decref(file);
+        return fail(error, error_size, "%s: its name is no UTF-8, as a row would need it",
+                    ctx->caps.device_name);
+    }
     const bool good = write_file(path, ctx, file, error, error_size);
     json_decref(file);
     return good;
@@ -305,21 +322,31 @@ static void name_default(const json_t *measured, json_t *row)
     }
 }
 
-/* The row becomes one for another architecture. */
-static void move_to(const char *architecture, json_t *row)
+/* The row, measured on the device of a name of its `own`, becomes one for another architecture. */
+static void move_to(const char *architecture, const char *own, json_t *row)
 {
-    char from[256];
-    const char *image = getenv("LLMK_IMAGE");
+    char device[128], image[32], us[32] = "", from[256];
     json_t *measured = json_incref(json_object_get(row, "measured"));
+    const double time = json_number_value(json_object_get(measured, "us"));
+    const char *images = word(measured, "image");
     name_default(measured, row);
-    snprintf(from, sizeof from, "%.60s%s%.16s: %.4g us", word(measured, "device"),
-             image ? ", images of " : "", image ? image : "",
-             json_number_value(json_object_get(measured, "us")));
+    if (time > 0)
+        snprintf(us, sizeof us, ": %.4g us", time);
+    snprintf(from, sizeof from, "%s%s%s%s", llmk_tuning_word(device, sizeof device, own),
+             images ? ", images of " : "",
+             llmk_tuning_word(image, sizeof image, images ? images : ""), us);
     set_word(row, "architecture", architecture);
     set_word(row, "from", from);
     json_object_set_new(row, "measured", json_false());
     set_word(row, "case", word(measured, "case"));
     json_decref(measured);
+}
+
+static bool is_same_file(const char *a, const char *b)
+{
+    struct stat first, second;
+    return stat(a, &first) == 0 && stat(b, &second) == 0 && first.st_dev == second.st_dev &&
+           first.st_ino == second.st_ino;
 }
 
 bool tune_db_export(const char *path, const llmk_context *ctx, const char *to, tune_level level,
@@ -332,6 +359,8 @@ bool tune_db_export(const char *path, const llmk_context *ctx, const char *to, t
     if (!values[level][0])
         return fail(error, error_size, "%s has no architecture that rows could be for",
                     ctx->caps.device_name);
+    if (is_same_file(path, to))
+        return fail(error, error_size, "%s is the file that the rows are taken from", to);
     json_t *file = load(path, error, error_size), *row;
     if (!file)
         return false;
@@ -346,7 +375,7 @@ bool tune_db_export(const char *path, const llmk_context *ctx, const char *to, t
             continue;
         json_object_del(row, "device");
         if (other)
-            move_to(other, row);
+            move_to(other, ctx->caps.device_name, row);
         else
             set_word(row, members[level], values[level]);
         json_array_append(out, row);
@@ -381,9 +410,12 @@ bool tune_db_list(const char *path, const llmk_context *ctx, FILE *out, char *er
             llmk_no(&why, "for another device");
         else
             llmk_tuning_check(ctx, &r, &why);
-        char times[64] = "";
-        if (json_is_object(measured))
-            snprintf(times, sizeof times, "  %.2f us, default %.2f us", us, fallback);
+        char times[128] = "", image[32];
+        const char *images = word(measured, "image");
+        if (us > 0)
+            snprintf(times, sizeof times, "  %.2f us, default %.2f us%s%s", us, fallback,
+                     images ? ", images of " : "",
+                     llmk_tuning_word(image, sizeof image, images ? images : ""));
         print_row(out, &r, times, why.text);
     }
     json_decref(file);

@@ -13,6 +13,7 @@
 typedef struct tune_source {
     const char *text; /* the case */
     double us, spread, default_us;
+    unsigned visits;      /* of which these are means; 0: the calls were not sustained */
     const char *fallback; /* what the library took by itself; NULL: not known */
 } tune_source;
 

@@ -16,6 +16,8 @@
 
 /* Making a case computes its reference on the host. */
 #define CASE_LIMIT 300.0
+/* Times so many seconds as asked for: slow calls of two by turns (bench_measure.h) need not hang. */
+#define MOST_OVER 20
 
 volatile sig_atomic_t tune_interrupted;
 
@@ -155,9 +157,9 @@ static tune_answer ask(tune_link *link, const char *request, double limit, char 
     char how[64];
     const double began = tune_now();
     reply r = put(link, request) ? get(link, limit) : REPLY_ENDED;
-    *(strncmp(request, "case", 4) == 0    ? &link->making
-      : strncmp(request, "check", 5) == 0 ? &link->checking
-                                          : &link->timing) += tune_now() - began;
+    *(strncmp(request, link->with, strlen(link->with)) == 0 ? &link->making
+      : strncmp(request, "check", 5) == 0                   ? &link->checking
+                                                            : &link->timing) += tune_now() - began;
     if (r == REPLY_STOP) {
         kill(link->worker, SIGKILL);
         stop(link, how, sizeof how);
@@ -187,13 +189,14 @@ static tune_answer give_case(tune_link *link, char why[TUNE_WHY])
     char request[600];
     if (!link->worker && !start(link, why))
         return TUNE_BAD;
-    snprintf(request, sizeof request, "case %s\n", link->text);
+    snprintf(request, sizeof request, "%s %s\n", link->with, link->text);
     return ask(link, request, CASE_LIMIT, why);
 }
 
-tune_answer tune_link_case(tune_link *link, const char *text, tune_problem *problem,
-                           char why[TUNE_WHY])
+static tune_answer take(tune_link *link, const char *with, const char *text, tune_problem *problem,
+                        char why[TUNE_WHY])
 {
+    link->with = with;
     *problem = (tune_problem){.count = 0};
     snprintf(link->text, sizeof link->text, "%s", text);
     const tune_answer answer = give_case(link, why);
@@ -219,8 +222,21 @@ tune_answer tune_link_case(tune_link *link, const char *text, tune_problem *prob
     return TUNE_OK;
 }
 
+tune_answer tune_link_case(tune_link *link, const char *text, tune_problem *problem,
+                           char why[TUNE_WHY])
+{
+    return take(link, "case", text, problem, why);
+}
+
+tune_answer tune_link_again(tune_link *link, const char *text, tune_problem *problem,
+                            char why[TUNE_WHY])
+{
+    return take(link, "again", text, problem, why);
+}
+
 /* A request about a candidate, with a worker that has the case. */
-static tune_answer ask_about(tune_link *link, const char *request, char why[TUNE_WHY])
+static tune_answer ask_about(tune_link *link, const char *request, double seconds,
+                             char why[TUNE_WHY])
 {
     if (!link->worker) {
         link->restarts++;
@@ -228,7 +244,7 @@ static tune_answer ask_about(tune_link *link, const char *request, char why[TUNE
         if (answer != TUNE_OK)
             return answer;
     }
-    return ask(link, request, link->limit, why);
+    return ask(link, request, link->limit + MOST_OVER * seconds, why);
 }
 
 static tune_answer check(void *user, const char *candidate, char why[TUNE_WHY])
@@ -236,7 +252,7 @@ static tune_answer check(void *user, const char *candidate, char why[TUNE_WHY])
     tune_link *link = user;
     char request[TUNE_NAME + 32], how[64];
     snprintf(request, sizeof request, "check %s\n", candidate);
-    const tune_answer answer = ask_about(link, request, why);
+    const tune_answer answer = ask_about(link, request, 0, why);
     if (answer == TUNE_BAD && link->worker) {
         /* What wrote something wrong may have written elsewhere as well. */
         kill(link->worker, SIGKILL);
@@ -258,17 +274,30 @@ static bool read_numbers(const char *text, double *const *numbers, size_t count)
     return true;
 }
 
+static tune_answer ask_time(tune_link *link, const char *request, double seconds,
+                            tune_timing *timing, char why[TUNE_WHY])
+{
+    double *const numbers[] = {&timing->us, &timing->spread};
+    snprintf(why, TUNE_WHY, "its worker gave no times");
+    const tune_answer answer = ask_about(link, request, seconds, why);
+    return answer != TUNE_OK || read_numbers(link->answer, numbers, LLMK_COUNT(numbers)) ? answer
+                                                                                         : TUNE_BAD;
+}
+
 static tune_answer time_one(void *user, const char *candidate, double seconds, double hopeless_us,
                             tune_timing *timing, char why[TUNE_WHY])
 {
-    tune_link *link = user;
     char request[TUNE_NAME + 64];
-    double *const numbers[] = {&timing->us, &timing->spread};
     snprintf(request, sizeof request, "time %s %g %g\n", candidate, seconds, hopeless_us);
-    snprintf(why, TUNE_WHY, "its worker gave no times");
-    const tune_answer answer = ask_about(link, request, why);
-    return answer != TUNE_OK || read_numbers(link->answer, numbers, LLMK_COUNT(numbers)) ? answer
-                                                                                         : TUNE_BAD;
+    return ask_time(user, request, seconds, timing, why);
+}
+
+static tune_answer sustain(void *user, const char *candidate, double seconds, tune_timing *timing,
+                           char why[TUNE_WHY])
+{
+    char request[TUNE_NAME + 64];
+    snprintf(request, sizeof request, "sustain %s %g\n", candidate, seconds);
+    return ask_time(user, request, seconds, timing, why);
 }
 
 static tune_answer time_pair(void *user, const char *candidate, double seconds, tune_pair *pair,
@@ -281,7 +310,7 @@ static tune_answer time_pair(void *user, const char *candidate, double seconds, 
         &pair->q1,           &pair->median,           &pair->q3};
     snprintf(request, sizeof request, "pair %s %g\n", candidate, seconds);
     snprintf(why, TUNE_WHY, "its worker gave no times");
-    const tune_answer answer = ask_about(link, request, why);
+    const tune_answer answer = ask_about(link, request, seconds, why);
     return answer != TUNE_OK || read_numbers(link->answer, numbers, LLMK_COUNT(numbers)) ? answer
                                                                                          : TUNE_BAD;
 }
@@ -295,5 +324,5 @@ static void dropped(void *user, const char *candidate, const char *why)
 
 tune_bench tune_link_bench(tune_link *link)
 {
-    return (tune_bench){link, check, time_one, time_pair, dropped};
+    return (tune_bench){link, check, time_one, time_pair, link->sustains ? sustain : NULL, dropped};
 }

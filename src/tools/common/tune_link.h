@@ -13,9 +13,11 @@
 typedef struct tune_link {
     pid_t worker; /* 0: none yet */
     int to, from;
-    double limit;    /* s, of a request but `case` */
-    double deadline; /* of bench time, s on the monotonic clock; 0: none */
-    char text[512];  /* the case */
+    double limit;     /* s, of a request but `case`, beyond the timing it asks for */
+    double deadline;  /* of bench time, s on the monotonic clock; 0: none */
+    bool sustains;    /* whether long calls are timed on end */
+    char text[512];   /* the case */
+    const char *with; /* "case" or "again": how a worker is given it */
     char answer[8192];
     unsigned restarts;
     double making, checking, timing; /* s spent on each kind of request */
@@ -33,6 +35,9 @@ double tune_now(void); /* s */
  * case cannot be made, or is not tuned. */
 tune_answer tune_link_case(tune_link *link, const char *text, tune_problem *problem,
                            char why[TUNE_WHY]);
+/* The same for a case that is only to be timed once more, without references. */
+tune_answer tune_link_again(tune_link *link, const char *text, tune_problem *problem,
+                            char why[TUNE_WHY]);
 tune_bench tune_link_bench(tune_link *link);
 void tune_link_close(tune_link *link);
 

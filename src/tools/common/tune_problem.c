@@ -31,6 +31,16 @@ static void name_unchanged(const llmk_context *ctx, const llmk_operator *op, con
     snprintf(p->unchanged, sizeof p->unchanged, "%s", TUNE_DEFAULT);
 }
 
+/* Of variants that all refuse: one that could, if it were built, says most. */
+static const llmk_variant_info *best_reason(const llmk_variant_info *infos, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (infos[i].verdict == LLMK_VERDICT_BUILD_FAILED ||
+            infos[i].verdict == LLMK_VERDICT_SELFTEST_FAILED)
+            return &infos[i];
+    return &infos[0];
+}
+
 bool tune_problem_of(case_run *run, tune_problem *p, char *error, size_t error_size)
 {
     llmk_context *ctx = case_context(run);
@@ -52,12 +62,15 @@ bool tune_problem_of(case_run *run, tune_problem *p, char *error, size_t error_s
         return false;
     }
     op->key(&problem, p->types, sizeof p->types);
-    for (size_t i = 0; i < count && i < LLMK_COUNT(infos); i++)
+    count = count < LLMK_COUNT(infos) ? count : LLMK_COUNT(infos);
+    for (size_t i = 0; i < count; i++)
         if (infos[i].verdict == LLMK_VERDICT_CHOSEN)
             llmk_join(p->fallback, sizeof p->fallback, infos[i].name, infos[i].config ? "@" : "",
                       infos[i].config ? infos[i].config : "", NULL);
     if (!p->fallback[0]) {
-        snprintf(error, error_size, "no variant of %s serves it on this device", op->name);
+        const llmk_variant_info *info = best_reason(infos, count);
+        snprintf(error, error_size, "no variant of %s serves it on this device: %s: %s", op->name,
+                 info->name, info->reason);
         return false;
     }
     name_unchanged(ctx, op, &problem, p);

@@ -3,6 +3,7 @@
 
 #include "core/core.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,6 +124,7 @@ static tune_answer challenge(search *s, size_t i, double seconds, bool *won, cha
             return answer;
         *won = wins(&pair);
         s->result->fallback = pair.fallback;
+        s->result->visits = 0;
     }
     if (*won) {
         s->result->tuned = pair.candidate;
@@ -130,6 +132,78 @@ static tune_answer challenge(search *s, size_t i, double seconds, bool *won, cha
     }
     return TUNE_OK;
 }
+
+/* ---- Sustained times ---- */
+
+static bool is_tuned(const tune_result *result)
+{
+    return strcmp(result->winner, TUNE_DEFAULT) != 0;
+}
+
+static void keep_default(tune_result *result)
+{
+    snprintf(result->winner, sizeof result->winner, "%s", TUNE_DEFAULT);
+}
+
+/* Of the default and of what won, in the same way; a winner that cannot is none. */
+static tune_answer sustain_both(const tune_bench *bench, double seconds, tune_result *result,
+                                char why[TUNE_WHY])
+{
+    tune_answer answer = bench->sustain(bench->user, TUNE_DEFAULT, seconds, &result->fallback, why);
+    if (answer != TUNE_OK || !is_tuned(result))
+        return answer;
+    answer = bench->sustain(bench->user, result->winner, seconds, &result->tuned, why);
+    if (answer != TUNE_BAD)
+        return answer;
+    result->dropped++;
+    bench->dropped(bench->user, result->winner, why);
+    keep_default(result);
+    return TUNE_OK;
+}
+
+/* What won batch by batch has to win by itself as well: it may draw more power. */
+static void judge(tune_result *result)
+{
+    if (is_tuned(result) && result->tuned.us >= (1 - TUNE_LEAST_GAIN) * result->fallback.us)
+        keep_default(result);
+}
+
+static tune_answer finish(const tune_bench *bench, double seconds, tune_result *result,
+                          char why[TUNE_WHY])
+{
+    if (!bench->sustain || result->fallback.us < TUNE_LONG_US ||
+        (is_tuned(result) && result->tuned.us < TUNE_LONG_US))
+        return TUNE_OK;
+    const tune_answer answer = sustain_both(bench, seconds, result, why);
+    result->visits = 1;
+    judge(result);
+    return answer;
+}
+
+static void merge(const tune_timing *first, tune_timing *second)
+{
+    const double apart = fabs(first->us - second->us) / fmin(first->us, second->us);
+    second->spread = fmax(fmax(first->spread, second->spread), apart);
+    second->us = (first->us + second->us) / 2;
+}
+
+tune_answer tune_revisit(const tune_bench *bench, double seconds, tune_result *result,
+                         char why[TUNE_WHY])
+{
+    tune_result second = *result;
+    const tune_answer answer = sustain_both(bench, seconds, &second, why);
+    if (answer != TUNE_OK)
+        return answer;
+    merge(&result->fallback, &second.fallback);
+    if (is_tuned(&second))
+        merge(&result->tuned, &second.tuned);
+    second.visits = 2;
+    judge(&second);
+    *result = second;
+    return TUNE_OK;
+}
+
+/* ---- The whole ---- */
 
 tune_answer tune_search(const tune_bench *bench, const char (*candidates)[TUNE_NAME], size_t count,
                         double seconds, uint64_t seed, tune_result *result, char why[TUNE_WHY])
@@ -143,6 +217,10 @@ tune_answer tune_search(const tune_bench *bench, const char (*candidates)[TUNE_N
         return sound;
     if (!check_all(&s))
         return TUNE_STOP;
+    /* Or those that are timed first have a clock that the others no longer get. */
+    tune_timing ignored;
+    if (bench->sustain && s.count > 0)
+        sound = bench->sustain(bench->user, TUNE_DEFAULT, 0, &ignored, why);
     static const double rounds[] = {1.0 / 16, 1.0 / 8, 1.0 / 4, 1.0 / 2};
     for (size_t i = 0; sound == TUNE_OK && s.count > FINALISTS && i < LLMK_COUNT(rounds); i++)
         sound = halve(&s, rounds[i] * seconds, why);
@@ -155,14 +233,19 @@ tune_answer tune_search(const tune_bench *bench, const char (*candidates)[TUNE_N
         if (s.list[i].us > (1 + TUNE_MOST_LOSS) * result->fallback.us)
             break; /* as all after it */
         const tune_answer answer = challenge(&s, i, seconds, &won, why);
-        if (answer == TUNE_STOP || (answer == TUNE_OK && won))
+        if (answer == TUNE_STOP)
             return answer;
-        if (answer == TUNE_OK)
-            i++;
-        else
+        if (answer == TUNE_BAD) {
             drop(&s, i, why);
+            continue;
+        }
+        if (won && (sound = finish(bench, seconds, result, why)) != TUNE_OK)
+            return sound;
+        if (is_tuned(result))
+            return TUNE_OK;
+        i++;
     }
-    return result->fallback.us > 0
-               ? TUNE_OK
-               : bench->time(bench->user, TUNE_DEFAULT, seconds / 4, 0, &result->fallback, why);
+    if (result->fallback.us <= 0)
+        sound = bench->time(bench->user, TUNE_DEFAULT, seconds / 4, 0, &result->fallback, why);
+    return sound == TUNE_OK && !result->visits ? finish(bench, seconds, result, why) : sound;
 }

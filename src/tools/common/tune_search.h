@@ -14,7 +14,7 @@
 #define TUNE_WHY        400
 
 typedef struct tune_timing {
-    double us, spread; /* median of a call; (p95 - p5) / median */
+    double us, spread; /* of a call; (p95 - p5) / median, or how far apart two visits were */
 } tune_timing;
 
 /* Batches of a candidate and of the default in turn. */
@@ -38,6 +38,10 @@ typedef struct tune_bench {
                         tune_timing *timing, char why[TUNE_WHY]);
     tune_answer (*pair)(void *user, const char *candidate, double seconds, tune_pair *pair,
                         char why[TUNE_WHY]);
+    /* Of calls on end, when the clocks are steady (tune_sustain.h); 0 seconds: only makes them so,
+     * where calls are long. NULL: not on this device. */
+    tune_answer (*sustain)(void *user, const char *candidate, double seconds, tune_timing *timing,
+                           char why[TUNE_WHY]);
     /* Called for every candidate that falls away for being wrong. */
     void (*dropped)(void *user, const char *candidate, const char *why);
 } tune_bench;
@@ -45,6 +49,7 @@ typedef struct tune_bench {
 typedef struct tune_result {
     char winner[TUNE_NAME]; /* "default" where nothing was faster by more than the noise */
     tune_timing tuned, fallback;
+    unsigned visits; /* of which these are the means; 0: the calls were not sustained */
     size_t tried, dropped;
 } tune_result;
 
@@ -53,9 +58,15 @@ typedef struct tune_result {
 #define TUNE_MOST_LOSS 0.1
 /* Shares of the default's time that a candidate must win. */
 #define TUNE_LEAST_GAIN 0.02
+/* Calls that take less are short: launches and the host count in them, and they draw little power. */
+#define TUNE_LONG_US 50
 
 /* TUNE_BAD: the default itself is no good, and `why` says what is wrong with it. */
 tune_answer tune_search(const tune_bench *bench, const char (*candidates)[TUNE_NAME], size_t count,
                         double seconds, uint64_t seed, tune_result *result, char why[TUNE_WHY]);
+/* For a case whose result has a visit, later: times both once more, takes the means, and how far apart
+ * the visits were as the least spread. TUNE_BAD: the default could not be timed, and nothing changes. */
+tune_answer tune_revisit(const tune_bench *bench, double seconds, tune_result *result,
+                         char why[TUNE_WHY]);
 
 #endif

@@ -4,7 +4,9 @@
 #include "ops/operator.h"
 #include "tools/common/bench_hold.h"
 #include "tools/common/bench_session.h"
+#include "tools/common/tune_pretend.h"
 #include "tools/common/tune_problem.h"
+#include "tools/common/tune_sustain.h"
 
 #include <math.h>
 #include <signal.h>
@@ -24,8 +26,7 @@ typedef struct worker {
     size_t sets;
     llmk_choice fallback; /* what the library takes by itself; variant NULL: not to be asked for */
     const void *turn;     /* whose candidate is in use */
-    uint64_t calls;       /* of the pretended timer */
-    const char *test;     /* LLMK_TUNE_TEST, for tests: "timer=SEED,oob,hang,crash" */
+    tune_pretence pretence;
 } worker;
 
 __attribute__((format(printf, 2, 3))) static void answer(worker *w, const char *fmt, ...)
@@ -41,23 +42,12 @@ __attribute__((format(printf, 2, 3))) static void answer(worker *w, const char *
 static void refuse(worker *w, const char *sentence)
 {
     char line[TUNE_WHY];
-    snprintf(line, sizeof line, "%.*s", (int)sizeof line - 1, sentence);
-    for (char *p = line; *p; p++)
-        if (*p == '\n' || *p == '\t' || *p == '\r')
-            *p = ' ';
+    llmk_join(line, sizeof line, sentence, NULL);
+    llmk_make_printable(line, false);
     answer(w, "no\t%s", line);
 }
 
 /* ---- What tests ask for ---- */
-
-static bool test_wants(const worker *w, const char *word)
-{
-    const size_t n = strlen(word);
-    for (const char *p = w->test; p && (p = strstr(p, word)) != NULL; p++)
-        if ((p == w->test || p[-1] == ',') && (!p[n] || p[n] == ',' || p[n] == '='))
-            return true;
-    return false;
-}
 
 /* A candidate that is none, for tests: does harm, and returns false. */
 static bool is_harmless(worker *w, const char *candidate)
@@ -73,22 +63,17 @@ static bool is_harmless(worker *w, const char *candidate)
     return true;
 }
 
-/* A time that depends on the candidate and the seed, and noise that differs from call to call. */
-static double pretended_us(worker *w, const char *candidate, double noise)
+/* Of a call among those that go on for `seconds`; 0: at the clock as it is. */
+static double pretended_us(worker *w, const char *candidate, double seconds, double noise)
 {
     char text[512];
     case_print(case_run_line(w->run), text, sizeof text);
-    const uint64_t seed = strtoull(strstr(w->test, "timer=") + 6, NULL, 10);
-    const uint64_t h = llmk_hash(llmk_hash(seed, text, strlen(text)), candidate, strlen(candidate));
-    w->calls++;
-    const uint64_t n = llmk_hash(h, &w->calls, sizeof w->calls);
-    return (50 + 100 * (double)(h >> 40) / 16777216) *
-           (1 + noise * ((double)(n >> 40) / 16777216 - 0.5));
+    return tune_pretend_us(&w->pretence, text, candidate, seconds, noise);
 }
 
 /* ---- Requests ---- */
 
-static void take_case(worker *w, const char *text)
+static void take_case(worker *w, const char *text, case_purpose purpose)
 {
     char error[512];
     case_line line;
@@ -100,7 +85,7 @@ static void take_case(worker *w, const char *text)
         return;
     }
     llmk_tuning_pin(w->ctx, NULL, NULL);
-    w->run = case_run_new(w->ctx, w->queue, &line, 1, CASE_TO_TUNE, error, sizeof error);
+    w->run = case_run_new(w->ctx, w->queue, &line, 1, purpose, error, sizeof error);
     if (!w->run || !tune_problem_of(w->run, &problem, error, sizeof error)) {
         refuse(w, error);
         return;
@@ -120,7 +105,7 @@ static void take_case(worker *w, const char *text)
         fprintf(w->answers, "\t%s", problem.candidates[i]);
     static const char *const pretended[] = {"oob", "hang", "crash"};
     for (size_t i = 0; i < LLMK_COUNT(pretended); i++)
-        if (test_wants(w, pretended[i]))
+        if (tune_pretends(&w->pretence, pretended[i]))
             fprintf(w->answers, "\ttest-%s", pretended[i]);
     answer(w, "%s", "");
 }
@@ -195,6 +180,8 @@ static bool enqueue(void *user, size_t set)
 #define HOLD_BYTES (256u << 20)
 /* What a single call may take beyond its own time. */
 #define CALL_US 200
+/* s, pretended, as bench_measure.c takes for it */
+#define WARM_UP 0.05
 
 static bench_work work_of(worker *w, turn *t)
 {
@@ -208,15 +195,17 @@ static void time_one(worker *w, const char *candidate, double seconds, double ho
     const bench_work work = work_of(w, &t);
     bench_timing timing;
     double once_us = 0;
-    for (int i = 0; w->run && hopeless_us > 0 && i < 2 && !test_wants(w, "timer"); i++) {
+    for (int i = 0; w->run && hopeless_us > 0 && i < 2 && !tune_pretends(&w->pretence, "timer");
+         i++) {
         const double us = bench_once_us(&work);
         once_us = i == 0 || us < once_us ? us : once_us;
     }
     if (once_us > hopeless_us + CALL_US)
         answer(w, "ok\t%.6f\t%.4f", once_us, 0.0);
-    else if (w->run && test_wants(w, "timer"))
-        answer(w, "ok\t%.6f\t%.4f", pretended_us(w, candidate, 0.1), 0.1);
-    else if (w->run && bench_measure(&work, seconds, &timing))
+    else if (w->run && tune_pretends(&w->pretence, "timer")) {
+        pretended_us(w, candidate, WARM_UP, 0);
+        answer(w, "ok\t%.6f\t%.4f", pretended_us(w, candidate, seconds, 0.02), 0.02);
+    } else if (w->run && bench_measure(&work, seconds, &timing))
         answer(w, "ok\t%.6f\t%.4f", timing.us.median, bench_stats_spread(&timing.us));
     else
         refuse(w, w->run ? llmk_error_message() : "no case");
@@ -228,8 +217,10 @@ static void time_pair(worker *w, const char *candidate, double seconds)
     w->turn = NULL;
     const bench_work first = work_of(w, &t), second = work_of(w, &fallback);
     bench_pair pair;
-    if (w->run && test_wants(w, "timer")) {
-        const double a = pretended_us(w, candidate, 0.02), b = pretended_us(w, TUNE_DEFAULT, 0.02);
+    if (w->run && tune_pretends(&w->pretence, "timer")) {
+        pretended_us(w, candidate, WARM_UP + 2 * seconds, 0);
+        const double a = pretended_us(w, candidate, 0, 0.02),
+                     b = pretended_us(w, TUNE_DEFAULT, 0, 0.02);
         answer(w, "ok\t%.6f\t%.4f\t%.6f\t%.4f\t%.6f\t%.6f\t%.6f", a, 0.02, b, 0.02, a - b - 1,
                a - b, a - b + 1);
     } else if (w->run && bench_measure_pair(&first, &second, (double)INFINITY, seconds, &pair)) {
@@ -242,6 +233,32 @@ static void time_pair(worker *w, const char *candidate, double seconds)
     }
 }
 
+static bool run_on_end(void *user, double seconds, double call_us, double *us, size_t count)
+{
+    turn *t = user;
+    const bench_work work = work_of(t->worker, t);
+    if (!tune_pretends(&t->worker->pretence, "timer"))
+        return bench_sustain(&work, seconds, call_us, us, count);
+    for (size_t i = 0; i < count; i++)
+        us[i] = pretended_us(t->worker, t->candidate, seconds / (double)count, 0.02);
+    return true;
+}
+
+static void sustain(worker *w, const char *candidate, double seconds)
+{
+    char why[TUNE_WHY] = "it cannot be asked for";
+    turn t = {w, candidate};
+    const tune_load load = {&t, run_on_end};
+    tune_timing timing;
+    w->turn = NULL;
+    if (!w->run || !use(w, candidate) || !is_used(w, candidate, why, sizeof why))
+        refuse(w, w->run ? why : "no case");
+    else if (tune_sustain(&load, seconds, &timing))
+        answer(w, "ok\t%.6f\t%.4f", timing.us, timing.spread);
+    else
+        refuse(w, llmk_error_message());
+}
+
 static void serve(worker *w, char *line)
 {
     char *word = strchr(line, ' ');
@@ -250,12 +267,18 @@ static void serve(worker *w, char *line)
         return;
     }
     *word++ = '\0';
+    if (strcmp(line, "check") == 0 || strcmp(line, "case") == 0 || strcmp(line, "again") == 0)
+        tune_pretend_pause(&w->pretence);
     char *space = strchr(word, ' ');
     char *rest = space;
     const double seconds = space ? strtod(space, &rest) : 0;
     const double hopeless_us = space ? strtod(rest, NULL) : 0;
     if (strcmp(line, "case") == 0) {
-        take_case(w, word);
+        take_case(w, word, CASE_TO_TUNE);
+        return;
+    }
+    if (strcmp(line, "again") == 0) {
+        take_case(w, word, CASE_TO_TIME);
         return;
     }
     if (space)
@@ -266,6 +289,8 @@ static void serve(worker *w, char *line)
         time_one(w, word, seconds, hopeless_us);
     else if (strcmp(line, "pair") == 0)
         time_pair(w, word, seconds);
+    else if (strcmp(line, "sustain") == 0)
+        sustain(w, word, seconds);
     else
         refuse(w, "no request");
 }
@@ -273,7 +298,7 @@ static void serve(worker *w, char *line)
 int tune_worker(void)
 {
     char line[1024];
-    worker w = {.test = getenv("LLMK_TUNE_TEST"), .info = LLMK_INIT(llmk_device_info)};
+    worker w = {.pretence.words = getenv("LLMK_TUNE_TEST"), .info = LLMK_INIT(llmk_device_info)};
     /* Not to outlive the tuner, not to end before it, and to keep what drivers print apart. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGINT, SIG_IGN);
