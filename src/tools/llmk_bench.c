@@ -552,5 +552,5 @@ static int run(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    return tool_exit("llmk-bench", run(argc, argv));
+    return tool_main("llmk-bench", run, argc, argv);
 }

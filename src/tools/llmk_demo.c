@@ -703,5 +703,5 @@ static int run_command(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    return tool_exit("llmk-demo", run_command(argc, argv));
+    return tool_main("llmk-demo", run_command, argc, argv);
 }

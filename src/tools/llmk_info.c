@@ -332,5 +332,5 @@ static int run(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    return tool_exit("llmk-info", run(argc, argv));
+    return tool_main("llmk-info", run, argc, argv);
 }

@@ -10,7 +10,6 @@
 #include "tools/common/tune_pretend.h"
 #include "tools/common/tune_worker.h"
 
-#include <fcntl.h>
 #include <getopt.h>
 #include <math.h>
 #include <signal.h>
@@ -697,11 +696,5 @@ static int run(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    /* Where a standard stream is closed, no file or pipe of ours is to take its place. */
-    int fd;
-    while ((fd = open("/dev/null", O_RDONLY)) >= 0 && fd <= STDERR_FILENO)
-        ;
-    if (fd >= 0)
-        close(fd);
-    return tool_exit("llmk-tune", run(argc, argv));
+    return tool_main("llmk-tune", run, argc, argv);
 }

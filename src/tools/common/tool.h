@@ -1,9 +1,9 @@
-/* tool.h - what every tool does at its end. */
+/* tool.h - what every tool does at its beginning and at its end. */
 #ifndef LLMK_TOOL_H
 #define LLMK_TOOL_H
 
-/* The exit status of a tool that would exit with `status`: where not all of its output could be
- * written (a full disk), it says so to stderr, and 0 becomes 1. Call it last. */
-int tool_exit(const char *tool, int status);
+/* Runs a tool, and returns its exit status: that of `run`, but 1 instead of 0 where not all of the
+ * output could be written (a full disk), which it says to stderr. */
+int tool_main(const char *tool, int (*run)(int argc, char **argv), int argc, char **argv);
 
 #endif

@@ -402,11 +402,9 @@ bool tune_db_list(const char *path, const llmk_context *ctx, FILE *out, char *er
         const double us = json_number_value(json_object_get(measured, "us"));
         const double fallback = json_number_value(json_object_get(measured, "default_us"));
         llmk_reason why = {"used"};
-        if (r.not_text)
-            llmk_tuning_check(ctx, &r, &why);
-        else if (!r.from && !json_is_object(measured))
+        if (!r.not_text && !r.from && !json_is_object(measured))
             llmk_no(&why, "a note: not measured");
-        else if (!llmk_tuning_is_for(ctx, &r))
+        else if (!r.not_text && !llmk_tuning_is_for(ctx, &r))
             llmk_no(&why, "for another device");
         else
             llmk_tuning_check(ctx, &r, &why);
