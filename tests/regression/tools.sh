@@ -69,12 +69,6 @@ expect 0 '' "$bench" --seconds 0.01 --roofline roof 'add rows=4 cols=64' 'linear
     echo "FAILED: $(cat roof.dat)"
     failures=$((failures + 1))
 }
-# What goes to a closed stream does not end up in a file.
-LLMK_LOG=debug "$bench" --seconds 0.01 --roofline closed 'add rows=4 cols=64' >out 2>&- || true
-{ grep -q '^"add' closed.dat && ! grep -vE '^(["#]|$)' closed.dat; } || {
-    echo "FAILED: with a closed stderr: $(cat closed.dat)"
-    failures=$((failures + 1))
-}
 # 2 m n k FLOPs on f16 tensors, each counted once.
 grep -Eq '^"linear m=2 n=96 k=128" [a-z]+ 25472 49152 1\.93 ' roof.dat || {
     echo "FAILED: bytes and FLOPs: $(cat roof.dat)"
