@@ -36,8 +36,11 @@
  *   must be zero, else LLMK_UNSUPPORTED. Any other struct_size is LLMK_INVALID_ARGUMENT, and
  *   nothing behind it is read. Structs for the library to fill that begin with it are filled as far
  *   as it reaches, and what a newer caller has beyond this version's fields becomes zero.
- * - All arguments are checked before anything is enqueued. A call that returns an error has written
- *   nothing. llmk_error_message() names the argument, what it was and what was expected.
+ * - All arguments are checked before anything is enqueued. A call that refuses its arguments (a
+ *   status below 30) has written nothing; llmk_error_message() names the argument, what it was and
+ *   what was expected. Where the driver fails when some of a call's kernels are on their way,
+ *   outputs may be written in part. A call never writes anything but its outputs, its workspace and
+ *   its plan.
  * - Tensors may have any strides; operators are fastest where the innermost stride is 1 and rows
  *   start on 16-byte boundaries. Zero-sized tensors are legal: a call whose output has no elements
  *   writes nothing. (An output that has some is written: llmk_linear with K = 0 gives bias +

@@ -100,7 +100,9 @@ static llmk_status attach(llmk_context *ctx, cl_device_id device, cl_context cl)
         return llmk_fail_cl(NULL, err, "clGetContextInfo");
     for (size_t i = 0; i < bytes / sizeof devices[0]; i++)
         if (devices[i] == device) {
-            clRetainContext(cl);
+            err = clRetainContext(cl);
+            if (err != CL_SUCCESS)
+                return llmk_fail_cl(NULL, err, "clRetainContext");
             ctx->cl = cl;
             return LLMK_OK;
         }

@@ -30,6 +30,11 @@ llmk_status llmk_fail_prefix(llmk_status status, const char *fmt, ...) LLMK_PRIN
 /* The status for an OpenCL error code, with the call's name in the text. Marks `ctx` (may be NULL)
  * lost where the code means that. */
 llmk_status llmk_fail_cl(llmk_context *ctx, cl_int code, const char *call);
+/* Whether an error is about what the call was given; else it is the driver's own. */
+static inline bool llmk_cl_is_invalid(cl_int code)
+{
+    return code <= CL_INVALID_VALUE && code > -1000;
+}
 const char *llmk_cl_error_name(cl_int code);
 
 /* Why not, in one line: llmk_no() writes it, where somebody wants to know (`why` is not NULL), and

@@ -25,7 +25,7 @@ static void set_arg(llmk_kernel *k, size_t size, const void *value)
     const cl_int err = clSetKernelArg(k->object->cl, k->arg, size, value);
     if (err != CL_SUCCESS) {
         const llmk_status status = llmk_fail_cl(k->launch->ctx, err, "clSetKernelArg");
-        k->status = llmk_fail_prefix(status == LLMK_OPENCL_ERROR ? LLMK_INTERNAL : status,
+        k->status = llmk_fail_prefix(llmk_cl_is_invalid(err) ? LLMK_INTERNAL : status,
                                      "argument %u of kernel %s", k->arg, k->name);
     }
     k->arg++;

@@ -504,9 +504,14 @@ static llmk_status check_queue(const llmk_operator *op, llmk_context *ctx, cl_co
     cl_device_id device = NULL;
     if (!queue)
         return llmk_fail(LLMK_INVALID_QUEUE, "%s: queue is NULL", op->name);
-    if (clGetCommandQueueInfo(queue, CL_QUEUE_CONTEXT, sizeof owner, &owner, NULL) != CL_SUCCESS ||
-        clGetCommandQueueInfo(queue, CL_QUEUE_DEVICE, sizeof device, &device, NULL) != CL_SUCCESS)
+    cl_int err = clGetCommandQueueInfo(queue, CL_QUEUE_CONTEXT, sizeof owner, &owner, NULL);
+    if (err == CL_SUCCESS)
+        err = clGetCommandQueueInfo(queue, CL_QUEUE_DEVICE, sizeof device, &device, NULL);
+    if (llmk_cl_is_invalid(err))
         return llmk_fail(LLMK_INVALID_QUEUE, "%s: queue is not a command queue", op->name);
+    if (err != CL_SUCCESS)
+        return llmk_fail_prefix(llmk_fail_cl(ctx, err, "clGetCommandQueueInfo"), "%s: queue",
+                                op->name);
     if (owner != ctx->cl)
         return llmk_fail(LLMK_INVALID_QUEUE, "%s: queue belongs to another OpenCL context",
                          op->name);
@@ -515,7 +520,7 @@ static llmk_status check_queue(const llmk_operator *op, llmk_context *ctx, cl_co
     return LLMK_OK;
 }
 
-static llmk_status check_events(const llmk_operator *op, const llmk_context *ctx,
+static llmk_status check_events(const llmk_operator *op, llmk_context *ctx,
                                 const llmk_events *events)
 {
     if (!events || events->num_wait == 0)
@@ -528,10 +533,14 @@ static llmk_status check_events(const llmk_operator *op, const llmk_context *ctx
         if (!events->wait_list[i])
             return llmk_fail(LLMK_INVALID_ARGUMENT, "%s: events.wait_list[%u] is NULL", op->name,
                              i);
-        if (clGetEventInfo(events->wait_list[i], CL_EVENT_CONTEXT, sizeof owner, &owner, NULL) !=
-            CL_SUCCESS)
+        const cl_int err =
+            clGetEventInfo(events->wait_list[i], CL_EVENT_CONTEXT, sizeof owner, &owner, NULL);
+        if (llmk_cl_is_invalid(err))
             return llmk_fail(LLMK_INVALID_ARGUMENT, "%s: events.wait_list[%u] is not an event",
                              op->name, i);
+        if (err != CL_SUCCESS)
+            return llmk_fail_prefix(llmk_fail_cl(ctx, err, "clGetEventInfo"),
+                                    "%s: events.wait_list[%u]", op->name, i);
         if (owner != ctx->cl)
             return llmk_fail(LLMK_INVALID_ARGUMENT,
                              "%s: events.wait_list[%u] belongs to another OpenCL context", op->name,
@@ -542,34 +551,33 @@ static llmk_status check_events(const llmk_operator *op, const llmk_context *ctx
 
 static llmk_status launch_variant(const llmk_operator *op, llmk_choice choice, llmk_context *ctx,
                                   cl_command_queue queue, const void *problem,
-                                  const llmk_events *events, bool dry, unsigned *enqueued)
+                                  const llmk_events *events, bool dry, llmk_launch *launch)
 {
     cl_command_queue_properties properties = 0;
     if (!dry)
         clGetCommandQueueInfo(queue, CL_QUEUE_PROPERTIES, sizeof properties, &properties, NULL);
     llmk_workspace *workspace = op->workspace && !dry ? op->workspace(problem) : NULL;
-    llmk_launch launch = {.ctx = ctx,
-                          .queue = queue,
-                          .events = events,
-                          .op = op->name,
-                          .variant = choice.variant->name,
-                          .config = choice.config,
-                          .dry = dry,
-                          .in_order = !(properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE),
-                          .want_event = workspace || (events && events->event)};
+    *launch = (llmk_launch){.ctx = ctx,
+                            .queue = queue,
+                            .events = events,
+                            .op = op->name,
+                            .variant = choice.variant->name,
+                            .config = choice.config,
+                            .dry = dry,
+                            .in_order = !(properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE),
+                            .want_event = workspace || (events && events->event)};
     if (properties & CL_QUEUE_PROFILING_ENABLE) {
         pthread_mutex_lock(&ctx->profiler_lock);
-        launch.profile = ctx->profiler != NULL;
+        launch->profile = ctx->profiler != NULL;
         pthread_mutex_unlock(&ctx->profiler_lock);
     }
-    LLMK_TRY(llmk_workspace_begin(workspace, queue, launch.in_order));
-    const llmk_status status = choice.variant->launch(&launch, problem);
-    llmk_workspace_end(workspace, queue, launch.last);
-    *enqueued = launch.enqueued;
+    LLMK_TRY(llmk_workspace_begin(workspace, queue, launch->in_order));
+    const llmk_status status = choice.variant->launch(launch, problem);
+    llmk_workspace_end(workspace, queue, launch->last);
     if (status == LLMK_OK && events && events->event)
-        *events->event = launch.last;
-    else if (launch.last)
-        clReleaseEvent(launch.last);
+        *events->event = launch->last;
+    else if (launch->last)
+        clReleaseEvent(launch->last);
     return status;
 }
 
@@ -577,22 +585,25 @@ llmk_status llmk_launch_variant(const llmk_operator *op, llmk_choice choice, llm
                                 cl_command_queue queue, const void *problem,
                                 const llmk_events *events, bool dry)
 {
-    unsigned enqueued;
-    return launch_variant(op, choice, ctx, queue, problem, events, dry, &enqueued);
+    llmk_launch launch;
+    return launch_variant(op, choice, ctx, queue, problem, events, dry, &launch);
 }
 
-/* By the best variant; by the next best where that turns out not to build. */
+/* By the best variant; by the next best where that turns out not to build. Where some of a call's
+ * kernels are on their way by then, that call fails: what they write may be an input, too. The
+ * next call has another variant. */
 static llmk_status serve(const llmk_operator *op, llmk_context *ctx, cl_command_queue queue,
                          const void *problem, const llmk_events *events, bool dry)
 {
     for (;;) {
         llmk_choice choice;
-        unsigned enqueued = 0;
+        llmk_launch launch;
         llmk_status status = choose(ctx, op, problem, &choice, NULL, 0);
         if (!choice.variant)
             return status;
-        status = launch_variant(op, choice, ctx, queue, problem, events, dry, &enqueued);
-        if (status != LLMK_BUILD_FAILED || enqueued > 0 || !give_up(ctx, op, choice, problem))
+        status = launch_variant(op, choice, ctx, queue, problem, events, dry, &launch);
+        if (status != LLMK_BUILD_FAILED || launch.gave_up || !give_up(ctx, op, choice, problem) ||
+            launch.enqueued > 0)
             return status;
     }
 }
@@ -648,9 +659,13 @@ llmk_status llmk_operate_within(llmk_launch *launch, const llmk_operator *op, co
         launch->config = choice.config;
         status = choice.variant->launch(launch, problem);
         launch->config = outer;
-        if (status != LLMK_BUILD_FAILED || launch->enqueued > enqueued ||
+        if (status != LLMK_BUILD_FAILED || launch->gave_up ||
             !give_up(launch->ctx, op, choice, problem))
             return status;
+        if (launch->enqueued > enqueued) {
+            launch->gave_up = true;
+            return status;
+        }
     }
 }
 

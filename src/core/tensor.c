@@ -172,48 +172,63 @@ static void find_align(const llmk_checker *c, llmk_view *v, const void *host_poi
     v->align = lowest_bit(all);
 }
 
+llmk_status llmk_buffer_query(llmk_context *ctx, cl_mem buffer, llmk_buffer *b)
+{
+    *b = (llmk_buffer){0};
+    cl_mem_object_type type = 0;
+    cl_int err = clGetMemObjectInfo(buffer, CL_MEM_TYPE, sizeof type, &type, NULL);
+    if (llmk_cl_is_invalid(err) || (err == CL_SUCCESS && type != CL_MEM_OBJECT_BUFFER))
+        return LLMK_OK;
+    b->is_buffer = true;
+#define QUERY(what, value)                                                                         \
+    if (err == CL_SUCCESS)                                                                         \
+    err = clGetMemObjectInfo(buffer, what, sizeof(value), (void *)&(value), NULL)
+    QUERY(CL_MEM_CONTEXT, b->owner);
+    QUERY(CL_MEM_FLAGS, b->flags);
+    QUERY(CL_MEM_SIZE, b->size);
+    QUERY(CL_MEM_ASSOCIATED_MEMOBJECT, b->parent);
+    if (b->parent)
+        QUERY(CL_MEM_OFFSET, b->base);
+    /* A CPU device uses the caller's memory where it lies, however that is aligned. */
+    if (llmk_is_cpu(&ctx->caps) && (b->flags & CL_MEM_USE_HOST_PTR))
+        QUERY(CL_MEM_HOST_PTR, b->host_pointer);
+#undef QUERY
+    return err == CL_SUCCESS ? LLMK_OK : llmk_fail_cl(ctx, err, "clGetMemObjectInfo");
+}
+
 static bool check_buffer(llmk_checker *c, const char *name, const llmk_tensor *t, llmk_role role,
                          llmk_view *v, uint64_t end, const void **host_pointer)
 {
-    cl_mem_flags flags = 0;
-    cl_mem_object_type type = 0;
-    cl_context owner = NULL;
-    size_t size = 0, base = 0;
-    cl_mem parent = NULL;
-    if (clGetMemObjectInfo(t->buffer, CL_MEM_TYPE, sizeof type, &type, NULL) != CL_SUCCESS ||
-        type != CL_MEM_OBJECT_BUFFER) {
+    llmk_buffer b;
+    const llmk_status status = llmk_buffer_query(c->ctx, t->buffer, &b);
+    if (status != LLMK_OK) {
+        c->status = llmk_fail_prefix(status, "%s: %s.buffer", c->op, name);
+        return false;
+    }
+    if (!b.is_buffer) {
         fail(c, LLMK_INVALID_BUFFER, "%s.buffer is not a buffer object", name);
         return false;
     }
-    clGetMemObjectInfo(t->buffer, CL_MEM_CONTEXT, sizeof owner, &owner, NULL);
-    if (owner != c->ctx->cl) {
+    if (b.owner != c->ctx->cl) {
         fail(c, LLMK_INVALID_BUFFER, "%s.buffer belongs to another OpenCL context", name);
         return false;
     }
-    clGetMemObjectInfo(t->buffer, CL_MEM_FLAGS, sizeof flags, &flags, NULL);
-    if (flags & (role == LLMK_OUTPUT ? CL_MEM_READ_ONLY : CL_MEM_WRITE_ONLY)) {
+    if (b.flags & (role == LLMK_OUTPUT ? CL_MEM_READ_ONLY : CL_MEM_WRITE_ONLY)) {
         fail(c, LLMK_INVALID_BUFFER, "%s.buffer was made %s, and is %s", name,
              role == LLMK_OUTPUT ? "CL_MEM_READ_ONLY" : "CL_MEM_WRITE_ONLY",
              role == LLMK_OUTPUT ? "an output" : "an input");
         return false;
     }
-    clGetMemObjectInfo(t->buffer, CL_MEM_SIZE, sizeof size, &size, NULL);
-    if (end > size) {
+    if (end > b.size) {
         fail(c, LLMK_BUFFER_TOO_SMALL, "%s reaches to byte %" PRIu64 " of a buffer of %zu bytes",
-             name, end, size);
+             name, end, b.size);
         return false;
     }
-    clGetMemObjectInfo(t->buffer, CL_MEM_ASSOCIATED_MEMOBJECT, sizeof parent, &parent, NULL);
-    if (parent)
-        clGetMemObjectInfo(t->buffer, CL_MEM_OFFSET, sizeof base, &base, NULL);
-    /* A CPU device uses the caller's memory where it lies, however that is aligned. */
-    if (llmk_is_cpu(&c->ctx->caps) && (flags & CL_MEM_USE_HOST_PTR))
-        clGetMemObjectInfo(t->buffer, CL_MEM_HOST_PTR, sizeof *host_pointer, (void *)host_pointer,
-                           NULL);
+    *host_pointer = b.host_pointer;
     v->buffer = t->buffer;
-    v->root = parent ? parent : t->buffer;
-    v->begin = base + t->offset;
-    v->end = base + end;
+    v->root = b.parent ? b.parent : t->buffer;
+    v->begin = b.base + t->offset;
+    v->end = b.base + end;
     return true;
 }
 

@@ -46,6 +46,20 @@ static inline uint32_t llmk_view_dtype(const llmk_view *view)
     return view->present ? (uint32_t)view->dtype : LLMK_DTYPE_NONE;
 }
 
+/* What OpenCL says of a memory object. */
+typedef struct llmk_buffer {
+    bool is_buffer; /* false: nothing else is known */
+    cl_context owner;
+    cl_mem_flags flags;
+    size_t size;
+    cl_mem parent; /* of a sub-buffer, which begins at `base` of it */
+    size_t base;
+    const void *host_pointer; /* on CPUs, of CL_MEM_USE_HOST_PTR */
+} llmk_buffer;
+
+/* Errors: the driver's. */
+llmk_status llmk_buffer_query(llmk_context *ctx, cl_mem buffer, llmk_buffer *b);
+
 typedef enum llmk_role { LLMK_INPUT = 0, LLMK_OUTPUT = 1 } llmk_role;
 
 #define LLMK_MAX_VIEWS 16

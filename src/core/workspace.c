@@ -104,8 +104,17 @@ void llmk_workspace_end(llmk_workspace *w, cl_command_queue queue, cl_event even
     if (!w)
         return;
     if (event) {
-        clRetainEvent(event);
-        clRetainCommandQueue(queue);
+        const bool keeps_event = clRetainEvent(event) == CL_SUCCESS;
+        const bool keeps_queue = clRetainCommandQueue(queue) == CL_SUCCESS;
+        if (!keeps_event || !keeps_queue) { /* nobody could be told to wait: it is over now */
+            clWaitForEvents(1, &event);
+            if (keeps_event)
+                clReleaseEvent(event);
+            if (keeps_queue)
+                clReleaseCommandQueue(queue);
+            event = NULL;
+            queue = NULL;
+        }
         if (w->last)
             clReleaseEvent(w->last);
         if (w->queue)

@@ -205,12 +205,15 @@ static llmk_status check(llmk_context *ctx, const llmk_moe_desc *d, uint64_t max
 
 #define SHARES_BYTES (UINT64_C(64) << 20)
 
-static void keep(llmk_moe_plan *p, const llmk_view *view)
+static llmk_status keep(llmk_moe_plan *p, const llmk_view *view)
 {
     if (!view->present)
-        return;
-    clRetainMemObject(view->buffer);
+        return LLMK_OK;
+    const cl_int err = clRetainMemObject(view->buffer);
+    if (err != CL_SUCCESS)
+        return llmk_fail_prefix(llmk_fail_cl(p->ctx, err, "clRetainMemObject"), "moe_plan");
     p->buffers[p->buffer_count++] = view->buffer;
+    return LLMK_OK;
 }
 
 static llmk_status allocate(llmk_moe_plan *p, const char *what, uint64_t rows, uint64_t cols,
@@ -246,7 +249,7 @@ static llmk_status allocate_all(llmk_moe_plan *p)
                                 &p->map,       &p->gate_bias,    &p->gated.up_bias,
                                 &p->down_bias, &p->shared_router};
     for (size_t i = 0; i < LLMK_COUNT(views); i++)
-        keep(p, views[i]);
+        LLMK_TRY(keep(p, views[i]));
     if (p->routes)
         LLMK_TRY(allocate(p, "the logits", tokens, p->id_end, 4, &p->logits));
     LLMK_TRY(allocate(p, "the ids", tokens, p->k, 4, &p->ids));

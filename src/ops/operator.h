@@ -34,6 +34,7 @@ typedef struct llmk_launch {
     bool want_event;
     bool profile;
     unsigned enqueued;
+    bool gave_up;  /* an operator within has lost a variant, so this one keeps its own */
     cl_event last; /* of the last kernel, where anybody needs it */
 } llmk_launch;
 

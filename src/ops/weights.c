@@ -17,29 +17,25 @@
 
 static llmk_status check_buffer(llmk_context *ctx, const char *name, const llmk_source *source)
 {
-    cl_mem_object_type type = 0;
-    cl_context owner = NULL;
-    cl_mem_flags flags = 0;
-    size_t size = 0;
-    if (clGetMemObjectInfo(source->buffer, CL_MEM_TYPE, sizeof type, &type, NULL) != CL_SUCCESS ||
-        type != CL_MEM_OBJECT_BUFFER)
+    llmk_buffer b;
+    const llmk_status status = llmk_buffer_query(ctx, source->buffer, &b);
+    if (status != LLMK_OK)
+        return llmk_fail_prefix(status, "weights: %s.buffer", name);
+    if (!b.is_buffer)
         return llmk_fail(LLMK_INVALID_BUFFER, "weights: %s.buffer is not a buffer", name);
-    clGetMemObjectInfo(source->buffer, CL_MEM_CONTEXT, sizeof owner, &owner, NULL);
-    clGetMemObjectInfo(source->buffer, CL_MEM_SIZE, sizeof size, &size, NULL);
-    if (owner != ctx->cl)
+    if (b.owner != ctx->cl)
         return llmk_fail(LLMK_INVALID_BUFFER, "weights: %s.buffer belongs to another context",
                          name);
     /* Weights are repacked on the host. */
-    clGetMemObjectInfo(source->buffer, CL_MEM_FLAGS, sizeof flags, &flags, NULL);
-    if (flags & (CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_NO_ACCESS))
+    if (b.flags & (CL_MEM_HOST_WRITE_ONLY | CL_MEM_HOST_NO_ACCESS))
         return llmk_fail(
             LLMK_INVALID_BUFFER, "weights: %s.buffer was made %s, and is read by the host", name,
-            flags & CL_MEM_HOST_NO_ACCESS ? "CL_MEM_HOST_NO_ACCESS" : "CL_MEM_HOST_WRITE_ONLY");
-    if (source->offset > size || source->size > size - source->offset)
+            b.flags & CL_MEM_HOST_NO_ACCESS ? "CL_MEM_HOST_NO_ACCESS" : "CL_MEM_HOST_WRITE_ONLY");
+    if (source->offset > b.size || source->size > b.size - source->offset)
         return llmk_fail(LLMK_BUFFER_TOO_SMALL,
                          "weights: %s.offset %" PRIu64 " and size %" PRIu64
                          " reach beyond the buffer of %zu bytes",
-                         name, source->offset, source->size, size);
+                         name, source->offset, source->size, b.size);
     return LLMK_OK;
 }
 

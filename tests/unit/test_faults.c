@@ -30,6 +30,10 @@
     X(clGetCommandQueueInfo)                                                                       \
     X(clGetEventInfo)                                                                              \
     X(clCreateContext)                                                                             \
+    X(clRetainContext)                                                                             \
+    X(clRetainCommandQueue)                                                                        \
+    X(clRetainMemObject)                                                                           \
+    X(clRetainEvent)                                                                               \
     X(clCreateCommandQueue)                                                                        \
     X(clCreateBuffer)                                                                              \
     X(clCreateProgramWithSource)                                                                   \
@@ -112,12 +116,22 @@ static atomic_int alive[OBJECT_COUNT];
         return code;                                                                               \
     }
 
-#define WRAP_COUNT(name, type, what, step)                                                         \
+#define WRAP_RETAIN(name, type, what)                                                              \
     cl_int __real_##name(type thing);                                                              \
     cl_int __wrap_##name(type thing);                                                              \
     cl_int __wrap_##name(type thing)                                                               \
     {                                                                                              \
-        atomic_fetch_add(&alive[what], step);                                                      \
+        const cl_int code = fault_of(CALL_##name);                                                 \
+        atomic_fetch_add(&alive[what], !code);                                                     \
+        return code ? code : __real_##name(thing);                                                 \
+    }
+
+#define WRAP_RELEASE(name, type, what)                                                             \
+    cl_int __real_##name(type thing);                                                              \
+    cl_int __wrap_##name(type thing);                                                              \
+    cl_int __wrap_##name(type thing)                                                               \
+    {                                                                                              \
+        atomic_fetch_sub(&alive[what], 1);                                                         \
         return __real_##name(thing);                                                               \
     }
 
@@ -192,15 +206,16 @@ WRAP_COMMAND(clEnqueueMarkerWithWaitList,
              (cl_command_queue queue, cl_uint waits, const cl_event *list, cl_event *event),
              (queue, waits, list, event))
 
-WRAP_COUNT(clRetainContext, cl_context, CONTEXT, 1)
-WRAP_COUNT(clReleaseContext, cl_context, CONTEXT, -1)
-WRAP_COUNT(clRetainCommandQueue, cl_command_queue, QUEUE, 1)
-WRAP_COUNT(clReleaseCommandQueue, cl_command_queue, QUEUE, -1)
-WRAP_COUNT(clReleaseMemObject, cl_mem, BUFFER, -1)
-WRAP_COUNT(clReleaseProgram, cl_program, PROGRAM, -1)
-WRAP_COUNT(clReleaseKernel, cl_kernel, KERNEL, -1)
-WRAP_COUNT(clRetainEvent, cl_event, EVENT, 1)
-WRAP_COUNT(clReleaseEvent, cl_event, EVENT, -1)
+WRAP_RETAIN(clRetainContext, cl_context, CONTEXT)
+WRAP_RELEASE(clReleaseContext, cl_context, CONTEXT)
+WRAP_RETAIN(clRetainCommandQueue, cl_command_queue, QUEUE)
+WRAP_RELEASE(clReleaseCommandQueue, cl_command_queue, QUEUE)
+WRAP_RETAIN(clRetainMemObject, cl_mem, BUFFER)
+WRAP_RELEASE(clReleaseMemObject, cl_mem, BUFFER)
+WRAP_RELEASE(clReleaseProgram, cl_program, PROGRAM)
+WRAP_RELEASE(clReleaseKernel, cl_kernel, KERNEL)
+WRAP_RETAIN(clRetainEvent, cl_event, EVENT)
+WRAP_RELEASE(clReleaseEvent, cl_event, EVENT)
 
 /* ---- A life: from the first call of the library to the last ---- */
 
@@ -256,6 +271,8 @@ typedef struct life {
     case_run *run;
     llmk_workspace *workspace;
     llmk_weights *weights;
+    cl_mem gate;
+    llmk_moe_plan *plan;
 } life;
 
 static llmk_status make_context(void *user)
@@ -274,14 +291,29 @@ static llmk_status make_workspace(void *user)
 
 static llmk_status make_weights(void *user)
 {
-    static const uint8_t blocks[16 * 20];
+    static const uint8_t blocks[32 * 20];
     life *l = user;
     llmk_weights_desc desc = LLMK_INIT(llmk_weights_desc);
     desc.format = LLMK_FORMAT_GGUF_Q4_1;
-    desc.n = 16;
+    desc.n = 32;
     desc.k = 32;
     desc.data = (llmk_source){.host = blocks, .size = sizeof blocks};
     return llmk_weights_create(l->ctx, &desc, &l->weights);
+}
+
+/* The plan retains the router's weights. */
+static llmk_status make_plan(void *user)
+{
+    life *l = user;
+    llmk_moe_desc desc = LLMK_INIT(llmk_moe_desc);
+    desc.x_dtype = LLMK_F32;
+    desc.experts_a_token = 1;
+    desc.score = LLMK_MOE_SOFTMAX;
+    desc.activation = LLMK_SILU;
+    desc.gate = llmk_matrix(l->gate, LLMK_F32, 1, 32);
+    desc.gate_weights = desc.up_weights = l->weights;
+    desc.down_weights = l->weights;
+    return llmk_moe_plan_create(l->ctx, &desc, 2, &l->plan);
 }
 
 static llmk_status look(void *user)
@@ -328,7 +360,10 @@ static void live(const char *line)
     if (step("llmk_context_create", NULL, make_context, &l) &&
         step("device infos", NULL, look, &l) &&
         step("llmk_workspace_create", NULL, make_workspace, &l) &&
-        step("llmk_weights_create", NULL, make_weights, &l)) {
+        step("llmk_weights_create", NULL, make_weights, &l) &&
+        (l.gate = clCreateBuffer(llmk_context_cl_context(l.ctx), CL_MEM_READ_ONLY, 128, NULL,
+                                 NULL)) != NULL &&
+        step("llmk_moe_plan_create", NULL, make_plan, &l)) {
         l.queue =
             clCreateCommandQueue(llmk_context_cl_context(l.ctx), llmk_context_cl_device(l.ctx),
                                  CL_QUEUE_PROFILING_ENABLE, NULL);
@@ -348,6 +383,9 @@ static void live(const char *line)
     case_run_free(l.run);
     if (l.queue)
         clReleaseCommandQueue(l.queue);
+    llmk_moe_plan_free(l.plan);
+    if (l.gate)
+        clReleaseMemObject(l.gate);
     llmk_weights_free(l.weights);
     llmk_workspace_free(l.workspace);
     llmk_context_free(l.ctx);
@@ -371,13 +409,14 @@ static const plan plans[] = {
     {CALL_clGetPlatformIDs, CL_OUT_OF_HOST_MEMORY, {MEMORY, LLMK_NO_DEVICE}},
     {CALL_clGetDeviceIDs, CL_OUT_OF_HOST_MEMORY, {MEMORY, LLMK_NO_DEVICE}},
     {CALL_clGetDeviceInfo, CL_OUT_OF_RESOURCES, {ERROR, LLMK_NO_DEVICE, DMEMORY}},
-    {CALL_clGetMemObjectInfo,
-     CL_OUT_OF_RESOURCES,
-     {ERROR, LLMK_INVALID_BUFFER, LLMK_INVALID_QUEUE, LLMK_BUFFER_TOO_SMALL}},
-    {CALL_clGetCommandQueueInfo,
-     CL_OUT_OF_RESOURCES,
-     {ERROR, LLMK_INVALID_BUFFER, LLMK_INVALID_QUEUE, LLMK_BUFFER_TOO_SMALL}},
-    {CALL_clGetEventInfo, CL_OUT_OF_RESOURCES, {LLMK_INVALID_ARGUMENT}},
+    {CALL_clGetMemObjectInfo, CL_OUT_OF_RESOURCES, {ERROR}},
+    {CALL_clGetCommandQueueInfo, CL_OUT_OF_RESOURCES, {ERROR}},
+    {CALL_clGetCommandQueueInfo, CL_INVALID_COMMAND_QUEUE, {LLMK_INVALID_QUEUE}},
+    {CALL_clGetEventInfo, CL_OUT_OF_RESOURCES, {ERROR}},
+    {CALL_clGetEventInfo, CL_INVALID_EVENT, {LLMK_INVALID_ARGUMENT}},
+    {CALL_clRetainCommandQueue, CL_OUT_OF_RESOURCES, {0}},
+    {CALL_clRetainMemObject, CL_OUT_OF_RESOURCES, {ERROR}},
+    {CALL_clRetainEvent, CL_OUT_OF_HOST_MEMORY, {0}},
     {CALL_clCreateContext, CL_OUT_OF_RESOURCES, {ERROR}},
     {CALL_clCreateContext, CL_OUT_OF_HOST_MEMORY, {MEMORY}},
     {CALL_clCreateContext, CL_DEVICE_NOT_AVAILABLE, {LOST}},
@@ -393,6 +432,7 @@ static const plan plans[] = {
     {CALL_clCreateKernel, CL_INVALID_KERNEL_NAME, {ERROR}},
     {CALL_clSetKernelArg, CL_INVALID_ARG_SIZE, {LLMK_INTERNAL}},
     {CALL_clSetKernelArg, CL_OUT_OF_HOST_MEMORY, {MEMORY}},
+    {CALL_clSetKernelArg, CL_OUT_OF_RESOURCES, {ERROR}},
     {CALL_clEnqueueNDRangeKernel, CL_OUT_OF_RESOURCES, {ERROR}},
     {CALL_clEnqueueNDRangeKernel, CL_MEM_OBJECT_ALLOCATION_FAILURE, {DMEMORY}},
     {CALL_clEnqueueNDRangeKernel, -9999, {LOST}},

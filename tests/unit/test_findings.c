@@ -321,6 +321,30 @@ static void test_success_that_fails(void **state)
     assert_int_equal(warnings, 0);
 }
 
+/* The same behind kernels that are on their way: the call fails, the next one has another variant. */
+static void test_success_that_fails_midway(void **state)
+{
+    (void)state;
+    static const char layer[] = "moe_forward t=2 e=4 k=2 h=64 f=64 x=f32 w=f32";
+    char sentence[CALL_TEXT];
+    llmk_context *ctx = open_context(1);
+    assert_int_equal(call_and_check(ctx, layer, sentence), LLMK_OK);
+    llmk_context_free(ctx);
+    ctx = open_context(2);
+    builds_fail = "-DW=f32"; /* in the options of the experts' products, and not of ref's */
+    builds = warnings = 0;
+    assert_int_equal(call_and_check(ctx, layer, sentence), LLMK_BUILD_FAILED);
+    assert_int_equal(builds, 1);
+    assert_int_equal(warnings, 1);
+    assert_non_null(strstr(warning, "is not used any more"));
+    assert_int_equal(call_and_check(ctx, layer, sentence), LLMK_OK);
+    builds_fail = NULL;
+    builds = warnings = 0;
+    assert_int_equal(call_and_check(ctx, layer, sentence), LLMK_OK);
+    assert_int_equal(builds + warnings, 0);
+    llmk_context_free(ctx);
+}
+
 /* And none is left: each is said to have failed. */
 static void test_all_fail_later(void **state)
 {
@@ -406,6 +430,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_two_bad_runs, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_nothing_left, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_success_that_fails, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_success_that_fails_midway, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_all_fail_later, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_one_process, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_at_once, set_up, tear_down),
