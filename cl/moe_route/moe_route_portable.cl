@@ -33,8 +33,13 @@
 #define SHORT _Pragma("unroll 1")
 #ifdef LLMK_IMAGE_NVPTX_CLH
 #define ONCE __attribute__((noinline))
-#else // CPUs' compilers want functions with barriers inside their kernel
+#define WHERE(condition) if (condition)
+#define HOLDS(condition) true
+#else // CPUs' compilers want functions with barriers inside their kernel, and make all that follows a barrier
+      // under a condition twice: what is WHERE it holds is done for nothing where it does not.
 #define ONCE inline
+#define WHERE(condition) if (true)
+#define HOLDS(condition) (condition)
 #endif
 
 enum { SUM, LARGEST }; // NaN left out
@@ -47,7 +52,7 @@ static ONCE float together(float v, local float *scratch, uint how)
     local float *row = scratch + get_local_id(1) * n;
     row[i] = v;
     barrier(CLK_LOCAL_MEM_FENCE);
-    if (n > heads) {
+    WHERE (n > heads) {
         if (i < heads) {
             SHORT
             for (uint o = i + heads; o < n; o += heads)
@@ -101,7 +106,7 @@ static inline uint place_of(local const uint *key, uint count, uint i, bool quad
 static inline void exclude_groups(local uint *key, local uint *group_key, uint experts, uint groups,
                                   uint top_groups, bool two)
 {
-    const uint lane = get_local_id(0), lanes = get_local_size(0), width = experts / groups;
+    const uint lane = get_local_id(0), lanes = get_local_size(0), width = experts / (HOLDS(groups > 1) ? groups : 1);
     SHORT
     for (uint g = lane; g < groups; g += lanes) {
         uint best = 0, second = 0;
@@ -122,7 +127,7 @@ static inline void exclude_groups(local uint *key, local uint *group_key, uint e
     barrier(CLK_LOCAL_MEM_FENCE);
     SHORT
     for (uint e = lane; e < experts; e += lanes)
-        if (group_key[groups + e / width] >= top_groups)
+        if (HOLDS(groups > 1) && group_key[groups + e / width] >= top_groups)
             key[e] = KEY_EXCLUDED;
     barrier(CLK_LOCAL_MEM_FENCE);
 }
@@ -144,13 +149,13 @@ select_experts(SELECT_PARAMETERS, const bool given, const ulong first, const boo
                             router_bias_type, router_bias_rows, e);
 
     float largest = -INFINITY, sum = 0.0f;
-    if (score == SOFTMAX) {
+    WHERE (score == SOFTMAX) {
         SHORT
-        for (uint e = lane; e < experts; e += lanes)
+        for (uint e = lane; e < experts && HOLDS(score == SOFTMAX); e += lanes)
             largest = fmax(largest, logit[e]);
         largest = together(largest, scratch, LARGEST);
         SHORT
-        for (uint e = lane; e < experts; e += lanes)
+        for (uint e = lane; e < experts && HOLDS(score == SOFTMAX); e += lanes)
             sum += exp(logit[e] - largest);
         sum = together(sum, scratch, SUM);
     }
@@ -166,7 +171,7 @@ select_experts(SELECT_PARAMETERS, const bool given, const ulong first, const boo
         key[e] = choice_key(choice);
     }
     barrier(CLK_LOCAL_MEM_FENCE);
-    if (groups > 1)
+    WHERE (groups > 1)
         exclude_groups(key, group_keys + row * 2 * groups, experts, groups, top_groups,
                        correction_type != 0);
     SHORT
@@ -177,15 +182,20 @@ select_experts(SELECT_PARAMETERS, const bool given, const ulong first, const boo
     }
     barrier(CLK_LOCAL_MEM_FENCE);
 
-    if (score == TOPK_SOFTMAX) {
+    WHERE (score == TOPK_SOFTMAX) {
+        float most = largest, all = sum;
         SHORT
         for (uint j = lane; j < k; j += lanes)
-            largest = fmax(largest, logit[id[j]]);
-        largest = together(largest, scratch, LARGEST);
+            most = fmax(most, logit[id[j]]);
+        most = together(most, scratch, LARGEST);
         SHORT
         for (uint j = lane; j < k; j += lanes)
-            sum += exp(logit[id[j]] - largest);
-        sum = together(sum, scratch, SUM);
+            all += exp(logit[id[j]] - most);
+        all = together(all, scratch, SUM);
+        if (HOLDS(score == TOPK_SOFTMAX)) {
+            largest = most;
+            sum = all;
+        }
     }
     float total = 0.0f;
     SHORT
