@@ -649,8 +649,9 @@ LLMK_API llmk_status llmk_dequantize(llmk_context *ctx, cl_command_queue queue,
                                      const llmk_dequantize_args *args, const llmk_events *events);
 
 /* How far an approximation is from its reference. Elements where the reference is not finite are
- * left out; `count` says how many were compared. Where only the approximation is not finite, the
- * error is infinite. Nothing to compare: all zero, snr_db +inf. */
+ * left out; `count` says how many were compared. Where only the approximation is not finite, or
+ * a - r is beyond the largest f32, the error is infinite, and with it max_abs, mean_abs and
+ * -snr_db, and mean_rel where such an r counts there. Nothing to compare: all zero, snr_db +inf. */
 typedef struct llmk_error_stats {
     float max_abs;  /* max |a - r| */
     float mean_abs; /* mean |a - r| */

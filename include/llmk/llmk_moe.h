@@ -38,8 +38,8 @@ typedef enum llmk_moe_score {
  *              max(eps, the sum of the k scores)
  *
  * A NaN is the least of choices: whatever the logits, ids are k different ones of 0 ... E - 1.
- * Weights follow the formulas, NaN and infinities included. DeepSeek-AI, "DeepSeek-V3 Technical
- * Report", 2024. */
+ * Weights follow the formulas, NaN and infinities included. T E is less than 2^30. DeepSeek-AI,
+ * "DeepSeek-V3 Technical Report", 2024. */
 typedef struct llmk_moe_route_args {
     size_t struct_size;
     llmk_moe_score score;
@@ -81,7 +81,7 @@ LLMK_API llmk_status llmk_moe_route(llmk_context *ctx, cl_command_queue queue,
  *
  * A pair whose id is out of range, or that the map sends to no expert held here, has no row. An
  * expert may occur twice in a token's ids: it gets two rows. T = 0 is legal: offsets are written
- * then too, all zero. */
+ * then too, all zero. T k is less than 2^30. */
 typedef struct llmk_moe_permute_args {
     size_t struct_size;
     uint64_t experts; /* E, the experts held here, 1 ... 1024 */
@@ -103,7 +103,7 @@ LLMK_API llmk_status llmk_moe_permute(llmk_context *ctx, cl_command_queue queue,
 /*     y[t] = residual[t] + sum_j weights[t, j] rows[inverse[t, j]]
  *
  * in f32, j in ascending order, rounded once. A pair without a row (inverse outside of 0 ... R - 1)
- * counts as zero, whatever its weight. */
+ * counts as zero, whatever its weight. R is less than 2^30. */
 typedef struct llmk_moe_unpermute_args {
     size_t struct_size;
     llmk_tensor rows;     /* [R, H], f32, f16 or bf16 */
@@ -130,7 +130,7 @@ LLMK_API llmk_status llmk_moe_unpermute(llmk_context *ctx, cl_command_queue queu
  *
  * accumulated in f32 and rounded once. Offsets are read on the device, never by the host.
  * offsets[0] counts as 0, and whatever the others hold, nothing is read or written outside of the
- * tensors; rows from offsets[E] on are zeros. */
+ * tensors; rows from offsets[E] on are zeros. R and T are less than 2^30. */
 typedef struct llmk_grouped_linear_args {
     size_t struct_size;
     uint64_t experts_a_token;    /* k_a_token of the formula; 0: 1. Only with source */
@@ -210,21 +210,22 @@ typedef struct llmk_moe_desc {
  * workspaces do. */
 typedef struct llmk_moe_plan llmk_moe_plan;
 
-/* Makes a plan for up to max_tokens tokens a call. It keeps the buffers of the description's
- * tensors; the weights must not be freed before it. Device memory held is about
- * max_tokens * k * (4 H + F * size of h) bytes, and as much of a shared expert with k = 1; where
- * max_tokens * k * 4 H is less than 64 MiB, eight times that or 64 MiB instead; where kernels want
- * rows of x in the order of the experts, max_tokens * k * 2 H more. Errors:
- * LLMK_INVALID_*, LLMK_BUFFER_TOO_SMALL, LLMK_UNSUPPORTED (gate and up that do not go together),
- * LLMK_OUT_OF_DEVICE_MEMORY, LLMK_OUT_OF_MEMORY, LLMK_OPENCL_ERROR. `*out` is NULL on failure. */
+/* Makes a plan for up to max_tokens tokens a call, at least 1; max_tokens times the larger of k and
+ * E is less than 2^30. It keeps the buffers of the description's tensors; the weights must not be
+ * freed before it. Device memory held is about max_tokens * k * (4 H + F * size of h) bytes, and as
+ * much of a shared expert with k = 1; where max_tokens * k * 4 H is less than 64 MiB, eight times
+ * that or 64 MiB instead; where kernels want rows of x in the order of the experts,
+ * max_tokens * k * 2 H more. Errors: LLMK_INVALID_*, LLMK_BUFFER_TOO_SMALL, LLMK_UNSUPPORTED (gate and up that do
+ * not go together), LLMK_OUT_OF_DEVICE_MEMORY, LLMK_OUT_OF_MEMORY, LLMK_OPENCL_ERROR. `*out` is
+ * NULL on failure. */
 LLMK_API llmk_status llmk_moe_plan_create(llmk_context *ctx, const llmk_moe_desc *desc,
                                           uint64_t max_tokens, llmk_moe_plan **out);
 /* Frees a plan; NULL is accepted. */
 LLMK_API void llmk_moe_plan_free(llmk_moe_plan *plan);
 /* Kernels that llmk_moe_forward enqueues for so many tokens, routed by the plan where it has a
- * gate: whatever the routing, and one more for every further buffer that weights lie in. At 8
- * tokens or fewer with up to 64 experts each, without a shared expert and weights in one buffer
- * each, 4 as a rule, or 3 for one token and a small gate; else 5 to 7. 0 where plan is NULL. */
+ * gate, whatever the routing: 3 or 4 of up to 8 tokens as a rule, else 4 to 7. A shared expert adds
+ * 2, with its router 3; weights of the experts, one for every further buffer that they lie in. 0
+ * where plan is NULL. */
 LLMK_API uint32_t llmk_moe_plan_kernels(const llmk_moe_plan *plan, uint64_t tokens);
 
 typedef struct llmk_moe_forward_args {

@@ -45,6 +45,15 @@ struct llmk_cache {
     atomic_bool broken, swept;
 };
 
+static char *joined(const char *folder, const char *rest)
+{
+    const size_t size = strlen(folder) + strlen(rest) + 1;
+    char *path = malloc(size);
+    if (path)
+        llmk_join(path, size, folder, rest, NULL);
+    return path;
+}
+
 /* LLMK_CACHE, then the option, then the XDG cache folder; NULL where off or nowhere. */
 static char *choose_dir(const char *option)
 {
@@ -55,14 +64,9 @@ static char *choose_dir(const char *option)
         return strcasecmp(dir, "off") == 0 ? NULL : strdup(dir);
     const char *xdg = getenv("XDG_CACHE_HOME");
     const char *home = getenv("HOME");
-    char path[4096];
-    if (xdg && xdg[0] == '/')
-        snprintf(path, sizeof path, "%s/llmk", xdg);
-    else if (home && home[0] == '/')
-        snprintf(path, sizeof path, "%s/.cache/llmk", home);
-    else
-        return NULL;
-    return strdup(path);
+    return xdg && xdg[0] == '/'     ? joined(xdg, "/llmk")
+           : home && home[0] == '/' ? joined(home, "/.cache/llmk")
+                                    : NULL;
 }
 
 /* mkdir -p with mode 0700; true if the folder is there, ours, and closed to writing by others. A
@@ -101,8 +105,8 @@ llmk_cache *llmk_cache_open(const char *dir_option, const llmk_log *log, llmk_ti
     cache->dir = choose_dir(dir_option);
     if (cache->dir && !make_dir(cache->dir)) {
         llmk_log_write(log, LLMK_LOG_WARN,
-                       "the cache folder %s cannot be used (it must be writable, and by its owner "
-                       "alone): nothing is kept on disk",
+                       "the cache folder %.1024s cannot be used (it must be writable, and by its "
+                       "owner alone): nothing is kept on disk",
                        cache->dir);
         free(cache->dir);
         cache->dir = NULL;

@@ -141,8 +141,8 @@ static llmk_status create(const llmk_context_options *given, bool is_trial, llmk
 {
     llmk_context_options options = {.struct_size = sizeof options};
     if (given)
-        LLMK_TRY(
-            llmk_take_args("llmk_context_create", given, sizeof options, sizeof options, &options));
+        LLMK_TRY(llmk_take_struct("llmk_context_create", "options", given, sizeof options,
+                                  sizeof options, &options));
     if (options.flags & ~LLMK_CONTEXT_NO_SELFTEST)
         return llmk_fail(LLMK_INVALID_ARGUMENT,
                          "llmk_context_create: options.flags is 0x%x; expected bits of 0x%x only",

@@ -93,7 +93,7 @@ static bool next_pair(const char **text, char op[64], char name[64])
     if (sscanf(*text, "%63[^:,]:%63[^:,]%n", op, name, &length) != 2)
         return false;
     const char *rest = *text + length;
-    if (*rest != '\0' && *rest != ',')
+    if (*rest != '\0' && (*rest != ',' || !rest[1]))
         return false;
     *text = *rest == ',' ? rest + 1 : rest;
     return true;

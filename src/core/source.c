@@ -5,10 +5,15 @@
 #include "core/core.h"
 #include "core/embed.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-#define MAX_INCLUDES 32
+#define MAX_INCLUDES   32
+#define MAX_FILE_BYTES ((off_t)4 << 20)
 
 typedef struct text {
     char *data;
@@ -35,21 +40,34 @@ static void append(text *t, const char *data, size_t size)
     t->data[t->size] = '\0';
 }
 
-static bool read_override(const char *folder, const char *name, text *out)
+/* NULL, or why there is no such file to be read. */
+static const char *read_override(const char *folder, const char *name, text *out)
 {
-    char path[4096];
+    char path[4096], chunk[16384];
+    struct stat st;
+    ssize_t n = 0;
+    const char *why = NULL;
     if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, name) >= sizeof path)
-        return false;
-    FILE *f = fopen(path, "rb");
-    if (!f)
-        return false;
-    char chunk[16384];
-    size_t n;
-    while ((n = fread(chunk, 1, sizeof chunk, f)) > 0)
-        append(out, chunk, n);
-    const bool ok = !ferror(f);
-    fclose(f);
-    return ok;
+        return strerror(ENAMETOOLONG);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not block us */
+    if (fd < 0)
+        return strerror(errno);
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
+        why = "it is not a regular file";
+    else if (st.st_size > MAX_FILE_BYTES)
+        why = "it is larger than 4 MiB";
+    for (off_t left = why ? 0 : st.st_size; left > 0 && !out->failed; left -= n) {
+        do
+            n = read(fd, chunk, left < (off_t)sizeof chunk ? (size_t)left : sizeof chunk);
+        while (n < 0 && errno == EINTR);
+        if (n <= 0) {
+            why = n < 0 ? strerror(errno) : "it becomes shorter";
+            break;
+        }
+        append(out, chunk, (size_t)n);
+    }
+    close(fd);
+    return why;
 }
 
 bool llmk_source_overridden(void)
@@ -64,8 +82,10 @@ static llmk_status read_file(const char *name, text *out)
     append(out, "", 0);
     if (llmk_source_overridden()) {
         const char *folder = getenv("LLMK_KERNEL_PATH");
-        if (!read_override(folder, name, out))
-            return llmk_fail(LLMK_IO_ERROR, "LLMK_KERNEL_PATH: cannot read %s/%s", folder, name);
+        const char *why = read_override(folder, name, out);
+        if (why)
+            return llmk_fail(LLMK_IO_ERROR, "LLMK_KERNEL_PATH: cannot read %.1024s/%s: %s", folder,
+                             name, why);
     } else {
         size_t i = 0;
         while (i < llmk_embedded_file_count && strcmp(llmk_embedded_files[i].name, name) != 0)

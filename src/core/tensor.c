@@ -7,26 +7,26 @@
 
 #define MAX_ALIGN 256u
 
-llmk_status llmk_take_args(const char *op, const void *args, size_t minimum, size_t size,
-                           void *local)
+llmk_status llmk_take_struct(const char *op, const char *name, const void *args, size_t minimum,
+                             size_t size, void *local)
 {
     if (!args)
-        return llmk_fail(LLMK_INVALID_ARGUMENT, "%s: args is NULL", op);
+        return llmk_fail(LLMK_INVALID_ARGUMENT, "%s: %s is NULL", op, name);
     size_t given;
     memcpy(&given, args, sizeof given);
     /* No later version is twice as large: struct_size is garbage, and so is what would be read. */
     if (given < minimum || given > 2 * size)
         return llmk_fail(LLMK_INVALID_ARGUMENT,
-                         "%s: args.struct_size is %zu; expected %zu (set it with LLMK_INIT)", op,
-                         given, size);
+                         "%s: %s.struct_size is %zu; expected %zu (set it with LLMK_INIT)", op,
+                         name, given, size);
     /* A newer caller may have set what this version does not know. */
     const unsigned char *bytes = args;
     for (size_t i = size; i < given; i++)
         if (bytes[i] != 0)
             return llmk_fail(LLMK_UNSUPPORTED,
-                             "%s: args use a field that this version of the library (struct_size "
+                             "%s: %s has a field set that this version of the library (struct_size "
                              "%zu, given %zu) does not have",
-                             op, size, given);
+                             op, name, size, given);
     memset(local, 0, size);
     memcpy(local, args, given < size ? given : size);
     return LLMK_OK;

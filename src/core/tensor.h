@@ -81,12 +81,18 @@ typedef struct llmk_checker {
 
 llmk_checker llmk_check_begin(llmk_context *ctx, const char *op, bool dry);
 
-/* Copies the caller's args, of any version, to `local` of `size` bytes; `minimum` is the size of
- * the struct's first version
- * (the offset of what was added first, once there is such). Reads at most 2 * size bytes. Not a
- * checker's step, since everything else needs its result. */
-llmk_status llmk_take_args(const char *op, const void *args, size_t minimum, size_t size,
-                           void *local);
+/* Copies the caller's struct, of any version, to `local` of `size` bytes; `name` is the
+ * parameter's, `minimum` the size of the struct's first version (the offset of what was added
+ * first, once there is such). Reads at most 2 * size bytes. Not a checker's step, since everything
+ * else needs its result. */
+llmk_status llmk_take_struct(const char *op, const char *name, const void *args, size_t minimum,
+                             size_t size, void *local);
+
+static inline llmk_status llmk_take_args(const char *op, const void *args, size_t minimum,
+                                         size_t size, void *local)
+{
+    return llmk_take_struct(op, "args", args, minimum, size, local);
+}
 
 /* A required / an optional tensor: rank, strides, dtype, extents, alignment, context. The view's
  * rows are all leading dimensions, its columns the last. A rank-1 tensor is one row. `view` must

@@ -240,8 +240,14 @@ static void read_users(reading *r)
 {
     char path[4096];
     llmk_reason why;
-    if (!llmk_tuning_path(path, sizeof path))
+    if (!llmk_tuning_path(path, sizeof path)) {
+        if (path[0])
+            llmk_log_write(&r->ctx->log, LLMK_LOG_WARN,
+                           "no tuned rows are taken from the file that LLMK_TUNE_DB, "
+                           "XDG_CONFIG_HOME or HOME names: %.40s... has more than %zu characters",
+                           path, sizeof path - 1);
         return;
+    }
     const char *named = getenv("LLMK_TUNE_DB");
     if (named && named[0] && access(path, F_OK) != 0)
         llmk_log_write(&r->ctx->log, LLMK_LOG_WARN,

@@ -22,6 +22,7 @@ bool llmk_tuning_path(char *path, size_t size)
     const char *file = getenv("LLMK_TUNE_DB");
     const char *xdg = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
     int n = -1;
+    path[0] = '\0';
     if (file && file[0])
         n = snprintf(path, size, "%s", file);
     else if (xdg && xdg[0] == '/')

@@ -280,7 +280,7 @@ llmk_status llmk_moe_plan_create(llmk_context *ctx, const llmk_moe_desc *desc, u
     if (!ctx)
         return llmk_fail(LLMK_INVALID_ARGUMENT, "moe_plan: ctx is NULL");
     LLMK_TRY(llmk_context_usable(ctx));
-    LLMK_TRY(llmk_take_args("moe_plan", desc, sizeof d, sizeof d, &d));
+    LLMK_TRY(llmk_take_struct("moe_plan", "desc", desc, sizeof d, sizeof d, &d));
     llmk_moe_plan *p = calloc(1, sizeof *p);
     if (!p)
         return llmk_fail(LLMK_OUT_OF_MEMORY, "moe_plan: out of memory");

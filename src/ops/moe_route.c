@@ -103,10 +103,10 @@ static llmk_status check(llmk_context *ctx, const void *args, bool dry, void *pr
     llmk_check_that(&c, k >= 1 && k <= experts, LLMK_INVALID_SHAPE,
                     "ids has %llu columns, experts a token; expected 1 to %llu",
                     (unsigned long long)k, (unsigned long long)experts);
-    llmk_check_that(&c, p->tokens <= LLMK_MOE_MAX_PAIRS / (experts ? experts : 1),
-                    LLMK_INVALID_SHAPE, "%s has %llu tokens of %llu experts; at most 2^30 logits",
-                    p->x.present ? "x" : "logits", (unsigned long long)p->tokens,
-                    (unsigned long long)experts);
+    llmk_check_that(
+        &c, p->tokens <= LLMK_MOE_MAX_PAIRS / (experts ? experts : 1), LLMK_INVALID_SHAPE,
+        "%s has %llu tokens of %llu experts; expected less than 2^30 logits",
+        p->x.present ? "x" : "logits", (unsigned long long)p->tokens, (unsigned long long)experts);
     llmk_check_tensor(&c, "weights", &a.weights, LLMK_BIT(LLMK_F32), LLMK_OUTPUT, &p->weights);
     llmk_check_matrix(&c, "weights", &p->weights, p->tokens, k);
     llmk_check_optional(&c, "out_logits", &a.out_logits, LLMK_BIT(LLMK_F32), LLMK_OUTPUT,

@@ -8,6 +8,7 @@
 #include "ops/elementwise.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define MAX_EDGE   (uint64_t) INT32_MAX /* of n and k: offsets within a row are 32-bit */
@@ -39,9 +40,13 @@ static llmk_status check_buffer(llmk_context *ctx, const char *name, const llmk_
     return LLMK_OK;
 }
 
+/* `experts`: of how many the source is, 1 or more. */
 static llmk_status check_source(llmk_context *ctx, const char *name, const llmk_source *source,
-                                uint64_t needed)
+                                uint64_t needed, uint64_t experts)
 {
+    char of[48] = "";
+    if (experts > 1)
+        snprintf(of, sizeof of, " for %" PRIu64 " experts", experts);
     if (source->host && source->buffer)
         return llmk_fail(LLMK_INVALID_ARGUMENT, "weights: %s has both host and buffer", name);
     if (!source->host && !source->buffer && needed > 0)
@@ -54,8 +59,8 @@ static llmk_status check_source(llmk_context *ctx, const char *name, const llmk_
         LLMK_TRY(check_buffer(ctx, name, source));
     if (source->size < needed)
         return llmk_fail(LLMK_BUFFER_TOO_SMALL,
-                         "weights: %s.size is %" PRIu64 " bytes; expected at least %" PRIu64, name,
-                         source->size, needed);
+                         "weights: %s.size is %" PRIu64 " bytes; expected at least %" PRIu64 "%s",
+                         name, source->size, needed, of);
     return LLMK_OK;
 }
 
@@ -68,10 +73,17 @@ static bool span_bytes(uint64_t rows, uint64_t pitch, uint64_t last, uint64_t *b
             !__builtin_add_overflow(*bytes, last, bytes));
 }
 
-/* A tensor with `rows` rows of `bytes`, `pitch` apart (0: packed). Absent where rows is 0. */
+/* How many experts the sources of a description hold, one after the other. */
+static uint64_t experts_in(const llmk_weights_desc *d)
+{
+    return d->experts > 1 ? d->experts : 1;
+}
+
+/* A tensor with `rows` rows of `bytes`, `pitch` apart (0: packed), for each of `experts`. Absent
+ * where rows is 0. */
 static llmk_status check_table(llmk_context *ctx, const char *name, const char *pitch_name,
-                               const llmk_source *source, uint64_t rows, uint64_t bytes,
-                               uint64_t pitch, weights_table *table)
+                               const llmk_source *source, uint64_t experts, uint64_t rows,
+                               uint64_t bytes, uint64_t pitch, weights_table *table)
 {
     uint64_t needed;
     if (pitch != 0 && pitch < bytes)
@@ -79,12 +91,12 @@ static llmk_status check_table(llmk_context *ctx, const char *name, const char *
                          "weights: %s is %" PRIu64 "; a row of %s has %" PRIu64 " bytes",
                          pitch_name, pitch, name, bytes);
     *table = (weights_table){name, *source, rows, bytes, pitch ? pitch : bytes};
-    if (!span_bytes(rows, table->pitch, bytes, &needed))
+    if (!span_bytes(experts * rows, table->pitch, bytes, &needed))
         return llmk_fail(LLMK_INVALID_SHAPE,
                          "weights: %" PRIu64 " rows of %s, %" PRIu64 " bytes apart, do not fit 64 "
                          "bits",
-                         rows, name, table->pitch);
-    return check_source(ctx, name, source, needed);
+                         experts * rows, name, table->pitch);
+    return check_source(ctx, name, source, needed, experts);
 }
 
 static llmk_status check_absent(const char *name, const llmk_source *source, const char *format)
@@ -164,8 +176,8 @@ static llmk_status plan_blocks(llmk_context *ctx, const llmk_weights_desc *d, ll
     w->layout = f->layout;
     w->scale_kind = f->scale_kind;
     w->zero = f->zero;
-    return check_table(ctx, "data", "row_bytes", &d->data, d->n, d->k / f->block * f->block_bytes,
-                       d->row_bytes, &p->data);
+    return check_table(ctx, "data", "row_bytes", &d->data, experts_in(d), d->n,
+                       d->k / f->block * f->block_bytes, d->row_bytes, &p->data);
 }
 
 /* data, and the fields of a word; f->packing > WEIGHTS_BLOCKS from here on. */
@@ -194,8 +206,8 @@ static llmk_status plan_codes(llmk_context *ctx, const llmk_weights_desc *d, wei
     default:
         break;
     }
-    return check_table(ctx, "data", "row_bytes", &d->data, d->n ? rows : 0, bytes, d->row_bytes,
-                       &p->data);
+    return check_table(ctx, "data", "row_bytes", &d->data, experts_in(d), d->n ? rows : 0, bytes,
+                       d->row_bytes, &p->data);
 }
 
 static llmk_status plan_zeros(llmk_context *ctx, const llmk_weights_desc *d, const llmk_weights *w,
@@ -211,8 +223,8 @@ static llmk_status plan_zeros(llmk_context *ctx, const llmk_weights_desc *d, con
         rows = (d->n + p->fields - 1) / p->fields;
         bytes = 4 * (uint64_t)p->source_groups;
     }
-    return check_table(ctx, "zeros", "zero_row_bytes", &d->zeros, rows, bytes, d->zero_row_bytes,
-                       &p->zeros);
+    return check_table(ctx, "zeros", "zero_row_bytes", &d->zeros, experts_in(d), rows, bytes,
+                       d->zero_row_bytes, &p->zeros);
 }
 
 /* Codes, scales and zeros in tables of their own. */
@@ -238,11 +250,11 @@ static llmk_status plan_tables(llmk_context *ctx, const llmk_weights_desc *d, ll
     LLMK_TRY(plan_codes(ctx, d, p));
     const uint64_t rows = p->by_column ? p->source_groups : d->n;
     const uint64_t row = p->by_column ? d->n : p->source_groups;
-    LLMK_TRY(check_table(ctx, "scales", "scale_row_bytes", &d->scales, rows, row * p->scale_size,
-                         d->scale_row_bytes, &p->scales));
+    LLMK_TRY(check_table(ctx, "scales", "scale_row_bytes", &d->scales, experts_in(d), rows,
+                         row * p->scale_size, d->scale_row_bytes, &p->scales));
     LLMK_TRY(plan_zeros(ctx, d, w, p));
     if (d->g_idx.host || d->g_idx.buffer)
-        return check_source(ctx, "g_idx", &d->g_idx, 4 * d->k);
+        return check_source(ctx, "g_idx", &d->g_idx, 4 * d->k * experts_in(d), experts_in(d));
     return LLMK_OK;
 }
 
@@ -417,11 +429,12 @@ static void move_source(llmk_source *source, uint64_t bytes)
     source->size = source->size > bytes ? source->size - bytes : 0;
 }
 
-/* The description of one expert's matrix alone. */
+/* The description of one expert's matrix alone; of the first one with what the others need, too,
+ * where they lie behind it. */
 static llmk_weights_desc desc_of(const matrices *m, uint64_t expert)
 {
     llmk_weights_desc d = *m->desc;
-    d.experts = 0;
+    d.experts = expert == 0 && !d.expert_sources ? d.experts : 0;
     d.expert_sources = NULL;
     if (m->desc->expert_sources) {
         const llmk_expert_source *s = &m->desc->expert_sources[expert];
@@ -445,7 +458,7 @@ static llmk_status describe_expert(llmk_context *ctx, const matrices *m, uint64_
     llmk_status status = describe(ctx, &d, m->layouts, w, plan, order);
     if (status == LLMK_OK && m->ordered)
         status = llmk_weights_order_list(order);
-    if (status != LLMK_OK && m->desc->experts > 1)
+    if (status != LLMK_OK && m->desc->experts > 1 && (expert > 0 || m->desc->expert_sources))
         return llmk_fail_prefix(status, "expert %" PRIu64, expert);
     return status;
 }
@@ -649,7 +662,7 @@ llmk_status llmk_weights_create_as(llmk_context *ctx, const llmk_weights_desc *d
     if (!ctx)
         return llmk_fail(LLMK_INVALID_ARGUMENT, "weights: ctx is NULL");
     LLMK_TRY(llmk_context_usable(ctx));
-    LLMK_TRY(llmk_take_args("weights", desc, sizeof *desc, sizeof d, &d));
+    LLMK_TRY(llmk_take_struct("weights", "desc", desc, sizeof *desc, sizeof d, &d));
     matrices m = {.desc = &d, .layouts = layouts};
     if (layouts == LLMK_CLASS_OF_DEVICE)
         m.layouts = class_of_device(ctx);

@@ -179,11 +179,16 @@ const char *llmk_format_name(llmk_format format)
 llmk_status llmk_guess_gptq_version(const void *qzeros, uint64_t size, uint32_t bits,
                                     llmk_format *guess, char *sentence, size_t sentence_size)
 {
-    if (!guess || (!qzeros && size > 0) || size % 4 != 0 || (bits != 4 && bits != 8))
-        return llmk_fail(
-            LLMK_INVALID_ARGUMENT,
-            "llmk_guess_gptq_version: expected qzeros, a size of whole 32-bit words, 4 "
-            "or 8 bits, and where to put the guess");
+    if (!guess || (!qzeros && size > 0))
+        return llmk_fail(LLMK_INVALID_ARGUMENT, "llmk_guess_gptq_version: %s is NULL",
+                         guess ? "qzeros" : "guess");
+    if (size % 4 != 0)
+        return llmk_fail(LLMK_INVALID_ARGUMENT,
+                         "llmk_guess_gptq_version: size is %" PRIu64 "; expected a multiple of 4",
+                         size);
+    if (bits != 4 && bits != 8)
+        return llmk_fail(LLMK_INVALID_ARGUMENT,
+                         "llmk_guess_gptq_version: bits is %" PRIu32 "; expected 4 or 8", bits);
     const uint32_t v1 = bits == 4 ? 0x77777777u : 0x7f7f7f7fu,
                    v2 = v1 + (bits == 4 ? 0x11111111u : 0x01010101u);
     const uint64_t words = size / 4;

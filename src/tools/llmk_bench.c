@@ -158,12 +158,13 @@ static int read_option(int option, settings *set)
         return 0;
     case VARIANT:
         set->bench.variant = optarg;
+        tool_names("llmk_context_create: options.variant", "--variant");
         unsetenv("LLMK_VARIANT"); /* it would win */
         return 0;
     case 'd':
-        return setenv("LLMK_DEVICE", optarg, 1);
+        return tool_sets("LLMK_DEVICE", "--device", optarg);
     case IMAGE:
-        return setenv("LLMK_IMAGE", optarg, 1);
+        return tool_sets("LLMK_IMAGE", "--image", optarg);
     case SECONDS:
         if (!to_number(optarg, 0, &set->bench.seconds))
             return complain("--seconds is a number of at least 0, not \"%s\"", optarg);
@@ -537,6 +538,8 @@ static int run(int argc, char **argv)
         return complain("--sustain is for timing, and does not go with --check");
     if (set.json && !bench_json_writable(set.json, error, sizeof error))
         return complain("--json: %s", error);
+    if (set.roofline && !bench_roofline_writable(set.roofline, error, sizeof error))
+        return complain("--roofline: %s", error);
     if (!bench_session_open(&session, &set.bench, error, sizeof error)) {
         free(jobs.list);
         return complain("%s", error) - 1;

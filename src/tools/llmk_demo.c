@@ -94,7 +94,7 @@ static bool fail(const char *what, const char *why)
 
 static bool fail_status(const char *what)
 {
-    return fail(what, llmk_error_message());
+    return fail(what, tool_error_message());
 }
 
 /* ---- Activations between host and device ---- */
@@ -592,7 +592,7 @@ static int read_option(int option, options *opt, const char **runs)
         break;
     case 'd':
         name = "--device";
-        setenv("LLMK_DEVICE", optarg, 1);
+        tool_sets("LLMK_DEVICE", "--device", optarg);
         break;
     case OPT_SECONDS:
         name = "--seconds";
@@ -646,6 +646,8 @@ static int check_command(const options *opt, const char *runs, int left)
         return refuse("%s takes one file, and no model", "--generate");
     if (opt->method && left != 1)
         return refuse("%s takes a method and one folder", "--generate-safetensors");
+    if (opt->method && !mlp_model_generates(opt->method))
+        return refuse("--generate-safetensors is gptq or awq, not \"%s\"", opt->method);
     if (!opt->generate && left != 1)
         return refuse("%s", left == 0 ? "no model is given" : "one model at a time");
     return 0;

@@ -31,7 +31,7 @@ static const char usage[] =
 
 static int fail(const char *what)
 {
-    fprintf(stderr, "llmk-info: %s: %s\n", what, llmk_error_message());
+    fprintf(stderr, "llmk-info: %s: %s\n", what, tool_error_message());
     return 1;
 }
 
@@ -279,7 +279,7 @@ static int run(int argc, char **argv)
     while ((c = getopt_long(argc, argv, "d:lith", options, NULL)) != -1) {
         switch (c) {
         case 'd':
-            setenv("LLMK_DEVICE", optarg, 1);
+            tool_sets("LLMK_DEVICE", "--device", optarg);
             break;
         case 'l':
             only_list = true;

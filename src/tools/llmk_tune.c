@@ -226,7 +226,7 @@ static int read_option(int option, settings *set)
         set->again = true;
         return 0;
     case 'd':
-        return setenv("LLMK_DEVICE", optarg, 1);
+        return tool_sets("LLMK_DEVICE", "--device", optarg);
     case 'l':
         set->list = true;
         return 0;
@@ -527,6 +527,10 @@ static int tune_all(run_state *r)
         complain("nothing can be tuned: %s", r->first);
         r->failed = true;
     }
+    if (!all && !r->found && !r->failed && !tune_interrupted)
+        complain("the budget of %g s ended before a case was done, whose candidates are checked "
+                 "first, and then timed: raise it with --budget",
+                 set->budget);
     free(r->findings);
     return tune_interrupted ? 130 : r->failed;
 }
@@ -620,7 +624,7 @@ static int with_context(const settings *set, char **words, int count)
     run_state r = {.set = set};
     char error[512];
     if (llmk_context_create(NULL, &r.ctx) != LLMK_OK)
-        return complain("%s", llmk_error_message()) - 1;
+        return complain("%s", tool_error_message()) - 1;
     int status = 0;
     if (set->list) {
         status = list_all(set, r.ctx);
@@ -680,9 +684,12 @@ static int run(int argc, char **argv)
     if ((status = check_options(&set, argc - optind, argv[optind])) != 0)
         return status;
     if (!set.db[0] && !llmk_tuning_path(set.db, sizeof set.db))
-        return complain("there is no home folder to keep rows in: name a file with --db");
+        return complain("%s: name a file with --db",
+                        set.db[0] ? "the name of the file to keep rows in is too long"
+                                  : "there is no home folder to keep rows in");
     if (strcasecmp(set.db, "off") == 0 || strcasecmp(set.db, LLMK_TUNING_BUILT_IN) == 0)
-        return complain("LLMK_TUNE_DB is %s: name a file with --db", set.db);
+        return complain("%s is %s: name a file with --db",
+                        set.given & BIT(DB) ? "--db" : "LLMK_TUNE_DB", set.db);
     /* The user's rows say nothing about what the library would choose by itself. */
     setenv("LLMK_TUNE_DB", LLMK_TUNING_BUILT_IN, 1);
     unsetenv("LLMK_VARIANT");

@@ -30,9 +30,14 @@ bool expert_weights_describe(case_run *run, expert_weights *w, uint64_t experts,
         return case_refuse(run, "bits is %llu; expected 4, or 8 of GPTQ and compressed-tensors",
                            (unsigned long long)bits);
     const uint64_t k_step = k_quant ? 256 : gguf ? 32 : gptq ? 32 / bits : 1;
-    if (k % k_step || ((gptq || format == LLMK_FORMAT_AWQ_GEMM) && n % (32 / bits)))
-        return case_refuse(run, "rows of %llu weights, or their number %llu, fill no whole words",
-                           (unsigned long long)k, (unsigned long long)n);
+    if (k % k_step)
+        return case_refuse(run, "weights have rows of %llu; expected a multiple of %llu for w=%s",
+                           (unsigned long long)k, (unsigned long long)k_step,
+                           llmk_format_name(format));
+    if ((gptq || format == LLMK_FORMAT_AWQ_GEMM) && n % (32 / bits))
+        return case_refuse(run, "weights have %llu rows; expected a multiple of %llu for w=%s",
+                           (unsigned long long)n, (unsigned long long)(32 / bits),
+                           llmk_format_name(format));
     if (case_u64(line, "group") && format != LLMK_FORMAT_W8 && !tables)
         return case_refuse(run, "group goes with w=w8 and formats with scales apart");
     if (case_u64(line, "order") && !gptq && !ct)

@@ -417,12 +417,15 @@ static bool describe(case_run *run, const case_line *line, llmk_format format, l
                            (unsigned long long)bits);
     const uint64_t k_step = k_quant ? 256 : gguf ? 32 : gptq ? 32 / bits : 1;
     if (k % k_step)
-        return case_refuse(run, "k is %llu; expected a multiple of %llu", (unsigned long long)k,
-                           (unsigned long long)k_step);
+        return case_refuse(run, "k is %llu; expected a multiple of %llu for w=%s",
+                           (unsigned long long)k, (unsigned long long)k_step,
+                           llmk_format_name(format));
     if (case_u64(line, "group") && format != LLMK_FORMAT_W8 && !tables)
         return case_refuse(run, "group goes with w=w8 and formats with scales apart");
     if ((gptq || format == LLMK_FORMAT_AWQ_GEMM) && n % (32 / bits))
-        return case_refuse(run, "n fills no whole words");
+        return case_refuse(run, "n is %llu; expected a multiple of %llu for w=%s",
+                           (unsigned long long)n, (unsigned long long)(32 / bits),
+                           llmk_format_name(format));
     if (order != LINEAR_IN_ORDER && !gptq && !ct)
         return case_refuse(run, "order goes with GPTQ and compressed-tensors");
     if (zeros != LINEAR_ZEROS && (!tables || (zeros == LINEAR_ZEROS_I8 && !ct)))

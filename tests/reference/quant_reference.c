@@ -119,7 +119,7 @@ void error_report_reference(uint64_t count, const double *reference, const doubl
         if (!isfinite(reference[i]))
             continue;
         double error = fabs(approximation[i] - reference[i]);
-        if (isnan(error))
+        if (!isfinite((float)approximation[i] - (float)reference[i])) /* also beyond f32 */
             error = (double)INFINITY;
         max = fmax(max, error);
         absolute += error;

@@ -61,8 +61,18 @@ expect 0 '' "$bench" --list add llama-8b
     echo "FAILED: --list add llama-8b lists $(cat out)"
     failures=$((failures + 1))
 }
-expect 1 'LLMK_IMAGE is "ptz"; expected source, spirv, native, ptx, cubin or sm_80' "$bench" --image ptz add
-expect 1 'cannot be created' "$bench" --seconds 0.01 --roofline /proc/none/roof 'add rows=4 cols=64'
+expect 1 '--image is "ptz"; expected source, spirv, native, ptx, cubin or sm_80' "$bench" --image ptz add
+expect 1 'LLMK_IMAGE is "ptz"' env LLMK_IMAGE=ptz "$bench" add
+expect 1 'llmk-bench: --variant: no operator has a variant "fast"' "$bench" --variant fast add
+for tool in "$bench add" "$info" "$demo --moe qwen1.5-moe" "$tune --db rows.json"; do
+    expect 1 '--device is "99", which names none of' $tool --device 99
+    expect 1 'LLMK_DEVICE is "99", which names none of' env LLMK_DEVICE=99 $tool
+done
+expect 2 '--roofline: /proc/none/roof.dat cannot be created' "$bench" --seconds 0.01 --roofline /proc/none/roof 'add rows=4 cols=64'
+[ ! -s out ] || { echo "FAILED: measured for a figure that cannot be written"; failures=$((failures + 1)); }
+expect 2 '--roofline: the name is too long' "$bench" --roofline "$(printf '%01100d' 0)" 'add rows=4 cols=64'
+[ ! -s out ] || { echo "FAILED: measured for a figure that cannot be written"; failures=$((failures + 1)); }
+expect 1 'weights have rows of 128; expected a multiple of 256 for w=q4_k' "$bench" --check 'moe_forward e=4 k=2 h=128 f=256 t=1 w=q4_k'
 expect 1 'no case gave a point' "$bench" --seconds 0.01 --roofline roof 'add rows=0 cols=64'
 expect 0 '' "$bench" --seconds 0.01 --roofline roof 'add rows=4 cols=64' 'linear m=2 n=96 k=128' 'linear m=1 n=96 k=128'
 [ "$(grep -c '^"' roof.dat)" -eq 3 ] && [ "$(grep -c '^# [a-z_]*$' roof.dat)" -eq 2 ] || {
@@ -117,6 +127,7 @@ expect 2 "one model at a time" "$demo" model.gguf model.gguf
 expect 2 "--generate takes one file, and no model" "$demo" --generate a.gguf b.gguf
 expect 2 "--generate does not go with --generate-safetensors" "$demo" --generate a.gguf --generate-safetensors awq b
 expect 2 "--generate-safetensors takes a method and one folder" "$demo" --generate-safetensors awq
+expect 2 '--generate-safetensors is gptq or awq, not "gptx"' "$demo" --generate-safetensors gptx a
 expect 2 "--rows is for running a model" "$demo" --generate a.gguf --rows 8
 expect 2 "--slice is for running a model" "$demo" --generate-safetensors awq a --slice b.gguf
 

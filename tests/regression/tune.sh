@@ -42,6 +42,9 @@ expect 2 '--budget is a number of seconds, not "soon"' "$tune" --budget soon
 expect 2 '--tokens are up to 16 whole numbers' "$tune" --tokens 1,0
 expect 2 '--level is device, architecture or vendor' "$tune" --level world
 expect 2 'there is no home folder' env -u HOME -u XDG_CONFIG_HOME "$tune"
+expect 2 'the name of the file to keep rows in is too long' env LLMK_TUNE_DB="$(printf '%04096d' 0)" "$tune" add
+expect 2 'LLMK_TUNE_DB is off: name a file' env LLMK_TUNE_DB=off "$tune" add
+expect 2 'llmk-tune: --db is off: name a file' "$tune" --db off add
 expect 2 'no model "unknown"' "$tune" --db a.json --model unknown
 echo '{"name": "package"}' >foreign.json
 expect 1 'no file of tuned rows; move it away' "$tune" --db foreign.json linear --shape 1,64,64
@@ -213,6 +216,9 @@ before=$(rows stopped.json)
 LLMK_TUNE_TEST=timer=1 expect 0 'cases measured' "$tune" --db stopped.json --model smollm2-135m --tokens 1 --seconds 0.01
 grep -q "; $before measured before" out || grep -Eq '; [1-9][0-9]* measured before' out || fail "it did not go on: $(cat out)"
 [ "$(rows stopped.json)" -gt "$before" ] || fail "it did not go on: $(cat out)"
+
+# --- a budget that is too short says so
+expect 0 'the budget of 0.01 s ended before a case was done' "$tune" --db never.json --budget 0.01 'linear m=1 n=64 k=64'
 
 # --- a short budget with the real timer; the library uses the rows
 started=$SECONDS

@@ -184,6 +184,21 @@ static void test_missing_files(void **state)
     assert_non_null(strstr(result.out, kernels));
 }
 
+/* They cost a sentence, not a process that waits, or all memory. */
+static void test_files_that_are_none(void **state)
+{
+    (void)state;
+    char path[2 * SCRATCH_PATH];
+    snprintf(path, sizeof path, "%s/common/types.clh", kernels);
+    remove(path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    call(&result, "add cols=24 rows=3", LLMK_IO_ERROR, "types.clh: it is not a regular file");
+    remove(path);
+    assert_true(scratch_write(kernels, "common/types.clh", "", 0));
+    assert_int_equal(truncate(path, (off_t)1 << 40), 0);
+    call(&result, "add cols=24 rows=3", LLMK_IO_ERROR, "types.clh: it is larger than 4 MiB");
+}
+
 /* What was found out about other kernels is not remembered about the library's own, or the other
  * way round. */
 static void test_verdicts_are_apart(void **state)
@@ -209,6 +224,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_nonsense, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_writes_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_missing_files, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_files_that_are_none, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_verdicts_are_apart, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -483,6 +483,34 @@ static void test_which_folder(void **state)
     assert_int_equal(said.lines, 0);
 }
 
+/* None of its beginning, which would be another folder. */
+static void test_long_folder(void **state)
+{
+    (void)state;
+    const char *const names[] = {"LLMK_CACHE", "XDG_CACHE_HOME"};
+    char saved[2][2 * SCRATCH_PATH], path[4 * SCRATCH_PATH];
+    for (size_t i = 0; i < 2; i++)
+        snprintf(saved[i], sizeof saved[i], "%s", getenv(names[i]) ? getenv(names[i]) : "");
+    path_in(path, "xdg");
+    while (strlen(path) < 4100)
+        strcat(path, "/.");
+    for (size_t i = 0; i < 2; i++) {
+        setenv(names[1 - i], path, 1);
+        unsetenv(names[i]);
+        memset(&said, 0, sizeof said);
+        llmk_cache *cache = open_cache(NULL);
+        assert_null(llmk_cache_dir(cache));
+        assert_int_equal(said.lines, 1);
+        assert_non_null(strstr(said.last, "nothing is kept on disk"));
+        llmk_cache_close(cache);
+    }
+    for (size_t i = 0; i < 2; i++)
+        if (saved[i][0])
+            setenv(names[i], saved[i], 1);
+        else
+            unsetenv(names[i]);
+}
+
 static void test_no_cache(void **state)
 {
     (void)state;
@@ -686,6 +714,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(test_own_link, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_folder_vanishes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_which_folder, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_long_folder, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_temporaries, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_foreign_blobs, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_old_blobs, set_up, tear_down),

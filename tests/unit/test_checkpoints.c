@@ -547,12 +547,22 @@ static void test_guess(void **state)
     }
     assert_int_equal(llmk_guess_gptq_version(NULL, 0, 4, &guess, NULL, 0), LLMK_OK);
     assert_int_equal(guess, LLMK_FORMAT_NONE);
-    assert_int_equal(llmk_guess_gptq_version(NULL, 4, 4, &guess, NULL, 0), LLMK_INVALID_ARGUMENT);
-    assert_int_equal(llmk_guess_gptq_version(sentence, 3, 4, &guess, NULL, 0),
-                     LLMK_INVALID_ARGUMENT);
-    assert_int_equal(llmk_guess_gptq_version(sentence, 4, 3, &guess, NULL, 0),
-                     LLMK_INVALID_ARGUMENT);
-    assert_int_equal(llmk_guess_gptq_version(sentence, 4, 4, NULL, NULL, 0), LLMK_INVALID_ARGUMENT);
+    const struct {
+        const void *qzeros;
+        uint64_t size;
+        uint32_t bits;
+        llmk_format *guess;
+        const char *says;
+    } refused[] = {{NULL, 4, 4, &guess, "qzeros is NULL"},
+                   {sentence, 7, 4, &guess, "size is 7; expected a multiple of 4"},
+                   {sentence, 4, 3, &guess, "bits is 3; expected 4 or 8"},
+                   {sentence, 4, 4, NULL, "guess is NULL"}};
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        assert_int_equal(llmk_guess_gptq_version(refused[i].qzeros, refused[i].size,
+                                                 refused[i].bits, refused[i].guess, NULL, 0),
+                         LLMK_INVALID_ARGUMENT);
+        assert_non_null(strstr(llmk_error_message(), refused[i].says));
+    }
 }
 
 /* ---- Refusals ---- */

@@ -305,7 +305,7 @@ static void test_options(void **state)
     const size_t bad_sizes[] = {0, 1, sizeof o - 1, (size_t)1 << 20, SIZE_MAX};
     for (size_t i = 0; i < LLMK_COUNT(bad_sizes); i++) {
         o.struct_size = bad_sizes[i];
-        assert_refused(&o, LLMK_INVALID_ARGUMENT, "struct_size");
+        assert_refused(&o, LLMK_INVALID_ARGUMENT, "options.struct_size is ");
     }
     struct {
         llmk_context_options o;
@@ -350,6 +350,8 @@ static void test_forced_variants(void **state)
         {",", "OP:NAME"},
         {"add:ref:more", "OP:NAME"},
         {"add:ref,,linear:ref", "OP:NAME"},
+        {"add:ref,", "OP:NAME"},
+        {"*:ref,", "OP:NAME"},
         {"add:ref;linear:ref", "OP:NAME"},
         {"add:ref linear", "no variant \"ref linear\""},
         {"add : ref", "no operator \"add \""},

@@ -112,6 +112,40 @@ static void refuse(fixture *f, const llmk_moe_desc *d, uint64_t tokens, llmk_sta
     assert_null(plan);
 }
 
+/* The limits that the header states, without the memory that they would take. */
+static void test_sizes(void **state)
+{
+    fixture *f = *state;
+    const uint64_t least = (uint64_t)1 << 30; /* that is refused */
+    size_t count;
+    llmk_moe_route_args r = LLMK_INIT(llmk_moe_route_args);
+    r.score = LLMK_MOE_SOFTMAX;
+    r.logits = llmk_matrix(NULL, LLMK_F32, least / 64, 64);
+    r.ids = llmk_matrix(NULL, LLMK_I32, least / 64, 2);
+    r.weights = llmk_matrix(NULL, LLMK_F32, least / 64, 2);
+    assert_int_equal(llmk_explain(f->ctx, LLMK_OP_MOE_ROUTE, &r, NULL, 0, &count),
+                     LLMK_INVALID_SHAPE);
+    assert_non_null(strstr(llmk_error_message(), "logits has 16777216 tokens of 64 experts; "
+                                                 "expected less than 2^30 logits"));
+    llmk_moe_permute_args p = LLMK_INIT(llmk_moe_permute_args);
+    p.experts = 64;
+    p.ids = p.inverse = llmk_matrix(NULL, LLMK_I32, least / 2, 2);
+    p.offsets = llmk_vector(NULL, LLMK_I32, 65);
+    p.source = llmk_vector(NULL, LLMK_I32, least);
+    assert_int_equal(llmk_explain(f->ctx, LLMK_OP_MOE_PERMUTE, &p, NULL, 0, &count),
+                     LLMK_INVALID_SHAPE);
+    assert_non_null(strstr(llmk_error_message(),
+                           "ids has 1073741824 elements; at most 1073741823 are supported"));
+    llmk_moe_unpermute_args u = LLMK_INIT(llmk_moe_unpermute_args);
+    u.rows = llmk_matrix(NULL, LLMK_F32, least, 8);
+    u.inverse = llmk_matrix(NULL, LLMK_I32, 1, 1);
+    u.y = llmk_matrix(NULL, LLMK_F32, 1, 8);
+    assert_int_equal(llmk_explain(f->ctx, LLMK_OP_MOE_UNPERMUTE, &u, NULL, 0, &count),
+                     LLMK_INVALID_SHAPE);
+    assert_non_null(strstr(llmk_error_message(), "1073741824 rows; expected rank 2, and at most "
+                                                 "1073741823"));
+}
+
 static void test_plan_refusals(void **state)
 {
     fixture *f = *state;
@@ -125,14 +159,16 @@ static void test_plan_refusals(void **state)
         change;                                                                                    \
         refuse(f, &d, 8, status, word);                                                            \
     } while (0)
-    refuse(f, NULL, 8, LLMK_INVALID_ARGUMENT, "moe_plan");
+    refuse(f, NULL, 8, LLMK_INVALID_ARGUMENT, "moe_plan: desc is NULL");
     assert_int_equal(llmk_moe_plan_create(NULL, &l.desc, 8, &(llmk_moe_plan *){NULL}),
                      LLMK_INVALID_ARGUMENT);
     assert_int_equal(llmk_moe_plan_create(f->ctx, &l.desc, 8, NULL), LLMK_INVALID_ARGUMENT);
     refuse(f, &l.desc, 0, LLMK_INVALID_ARGUMENT, "max_tokens");
+    refuse(f, &l.desc, (uint64_t)1 << 28, LLMK_INVALID_ARGUMENT,
+           "max_tokens is 268435456; expected 1 to 268435455");
     refuse(f, &l.desc, UINT64_MAX, LLMK_INVALID_ARGUMENT, "max_tokens");
     refuse(f, &l.desc, 250000000, LLMK_OUT_OF_DEVICE_MEMORY, "max_tokens");
-    REFUSE(LLMK_INVALID_ARGUMENT, "struct_size", d.struct_size = 16);
+    REFUSE(LLMK_INVALID_ARGUMENT, "desc.struct_size is 16", d.struct_size = 16);
     REFUSE(LLMK_INVALID_DTYPE, "x_dtype", d.x_dtype = LLMK_I8);
     REFUSE(LLMK_INVALID_DTYPE, "inner", d.inner = LLMK_I8);
     REFUSE(LLMK_INVALID_ARGUMENT, "experts_a_token", d.experts_a_token = 0);
@@ -503,6 +539,7 @@ static void test_gathering(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_sizes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_plan_refusals, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_orders, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_overlaps, set_up, tear_down),

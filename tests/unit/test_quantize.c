@@ -359,14 +359,19 @@ static void test_plain_reports(void **state)
     static const float zeros[4] = {0}, x[4] = {1, -2, 4, 0.25f};
     static const float off[4] = {1, -2, 5, 0.25f}, bad[4] = {1, -2, NAN, 0.25f};
     static const float gaps[4] = {NAN, -2, INFINITY, 0.25f};
+    static const float huge[2] = {0x1p127f, 1}, far[2] = {-0x1p127f, 1}; /* beyond f32 apart */
     const struct {
         const float *reference, *approximation;
         uint64_t count;
         double max, mean, relative, snr, compared;
     } cases[] = {
-        {x, x, 0, 0, 0, 0, inf, 0},          {x, x, 4, 0, 0, 0, inf, 4},
-        {zeros, zeros, 4, 0, 0, 0, inf, 4},  {zeros, x, 1, 1, 1, 0, -inf, 1},
-        {x, bad, 4, inf, inf, inf, -inf, 4}, {gaps, bad, 4, 0, 0, 0, inf, 2},
+        {x, x, 0, 0, 0, 0, inf, 0},
+        {x, x, 4, 0, 0, 0, inf, 4},
+        {zeros, zeros, 4, 0, 0, 0, inf, 4},
+        {zeros, x, 1, 1, 1, 0, -inf, 1},
+        {x, bad, 4, inf, inf, inf, -inf, 4},
+        {gaps, bad, 4, 0, 0, 0, inf, 2},
+        {huge, far, 2, inf, inf, inf, -inf, 2},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         llmk_error_stats host;

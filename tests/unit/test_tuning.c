@@ -347,7 +347,16 @@ static void test_large_and_deep(void **state)
     assert_ignored("a folder", "not a regular file");
     rmdir(path);
     assert_ignored("a file that is not there", "No such file");
-    setenv("LLMK_TUNE_DB", "", 1); /* the default one need not be */
+    char name[4097];
+    memset(name, 'a', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    setenv("LLMK_TUNE_DB", name, 1);
+    assert_ignored("a name that is too long", "more than 4095 characters");
+    name[0] = '/';
+    setenv("LLMK_TUNE_DB", "", 1);
+    setenv("XDG_CONFIG_HOME", name, 1);
+    assert_ignored("a folder's name that is too long", "more than 4095 characters");
+    /* the default one need not be */
     setenv("XDG_CONFIG_HOME", folder, 1);
     assert_choice(call, "cpu");
     setenv("LLMK_TUNE_DB", path, 1);

@@ -539,6 +539,7 @@ static void test_refusals(void **state)
     assert_int_equal(llmk_weights_create(NULL, &good, &w), LLMK_INVALID_ARGUMENT);
     assert_int_equal(llmk_weights_create(f->ctx, &good, NULL), LLMK_INVALID_ARGUMENT);
     assert_int_equal(llmk_weights_create(f->ctx, NULL, &w), LLMK_INVALID_ARGUMENT);
+    assert_non_null(strstr(llmk_error_message(), "desc is NULL"));
 
 #define REFUSE(status, mentioned, change)                                                          \
     do {                                                                                           \
@@ -546,7 +547,7 @@ static void test_refusals(void **state)
         change;                                                                                    \
         refuse_weights(f, &d, status, mentioned);                                                  \
     } while (0)
-    REFUSE(LLMK_INVALID_ARGUMENT, "struct_size", d.struct_size = 8);
+    REFUSE(LLMK_INVALID_ARGUMENT, "desc.struct_size is 8", d.struct_size = 8);
     REFUSE(LLMK_INVALID_ARGUMENT, "format", d.format = LLMK_FORMAT_NONE);
     REFUSE(LLMK_INVALID_ARGUMENT, "format", d.format = (llmk_format)7);
     REFUSE(LLMK_INVALID_ARGUMENT, "flags", d.flags = 1);
@@ -567,7 +568,16 @@ static void test_refusals(void **state)
     REFUSE(LLMK_BUFFER_TOO_SMALL, "scales.size", d.scales.size--);
 
     const llmk_expert_source each[2] = {{.data = good.data, .scales = good.scales}};
-    REFUSE(LLMK_BUFFER_TOO_SMALL, "expert 1", d.experts = 2);
+    REFUSE(LLMK_BUFFER_TOO_SMALL, "data.size is 399 bytes; expected at least 801 for 2 experts",
+           d.experts = 2);
+    REFUSE(LLMK_BUFFER_TOO_SMALL, "scales.size is 96 bytes; expected at least 192 for 2 experts",
+           d.experts = 2;
+           d.data.size *= 3);
+    /* Where the second expert begins is beyond any memory. */
+    REFUSE(LLMK_BUFFER_TOO_SMALL, "expected at least 9223372036854775872 for 2 experts",
+           d.experts = 2;
+           d.n = 1; d.row_bytes = (uint64_t)1 << 63);
+    REFUSE(LLMK_INVALID_SHAPE, "64 bits", d.experts = 3; d.n = 1; d.row_bytes = (uint64_t)1 << 63);
     REFUSE(LLMK_INVALID_SHAPE, "experts is", d.experts = (uint64_t)1 << 40);
     REFUSE(LLMK_INVALID_ARGUMENT, "expert_sources", d.experts = 2; d.expert_sources = each);
     REFUSE(LLMK_INVALID_ARGUMENT, "expert_sources", d.expert_sources = each);

@@ -11,6 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define MAX_PATH 1100
+
 double bench_row_intensity(const bench_row *row)
 {
     const double bytes = (double)(row->bytes_read + row->bytes_written);
@@ -155,7 +157,7 @@ static void put_script(llmk_new_file *out, const char *prefix, const bench_sessi
 static bool write_text(const char *prefix, const char *end, const bench_session *s,
                        const bench_row *rows, size_t count, char *error, size_t error_size)
 {
-    char path[1100];
+    char path[MAX_PATH];
     llmk_new_file out;
     snprintf(path, sizeof path, "%s.%s", prefix, end);
     if (!llmk_new_file_open(&out, path, error, error_size))
@@ -167,10 +169,24 @@ static bool write_text(const char *prefix, const char *end, const bench_session 
     return llmk_new_file_close(&out, true, path, NULL, error, error_size);
 }
 
+bool bench_roofline_writable(const char *prefix, char *error, size_t error_size)
+{
+    char path[MAX_PATH];
+    llmk_new_file out;
+    if ((size_t)snprintf(path, sizeof path, "%s.dat", prefix) >= sizeof path) {
+        snprintf(error, error_size, "the name is too long");
+        return false;
+    }
+    if (!llmk_new_file_open(&out, path, error, error_size))
+        return false;
+    llmk_new_file_close(&out, false, path, NULL, NULL, 0); /* and away with it */
+    return true;
+}
+
 /* The exit status; 127 where there is no gnuplot. */
 static int plot(const char *prefix)
 {
-    char path[1100];
+    char path[MAX_PATH];
     int status = 0;
     snprintf(path, sizeof path, "%s.gp", prefix);
     const pid_t pid = fork();

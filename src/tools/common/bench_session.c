@@ -1,6 +1,8 @@
 /* bench_session.c - timing and checking cases on one device. */
 #include "tools/common/bench_session.h"
 
+#include "tools/common/tool.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
@@ -27,7 +29,7 @@ bool bench_session_open(bench_session *s, const bench_options *options, char *er
     }
     if (llmk_context_create(&context, &s->ctx) != LLMK_OK ||
         llmk_context_device_info(s->ctx, &s->info) != LLMK_OK) {
-        snprintf(error, error_size, "%s", llmk_error_message());
+        snprintf(error, error_size, "%s", tool_error_message());
     } else {
         s->queue = case_queue_new(s->ctx);
         if (s->queue)

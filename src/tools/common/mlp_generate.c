@@ -152,9 +152,14 @@ static bool write_all(const generator *g, const char *folder, char *error, size_
     return write_config(g, path, error, error_size);
 }
 
+bool mlp_model_generates(const char *method)
+{
+    return strcmp(method, "gptq") == 0 || strcmp(method, "awq") == 0;
+}
+
 bool mlp_model_generate(const char *method, const char *folder, char *error, size_t error_size)
 {
-    if (strcmp(method, "gptq") != 0 && strcmp(method, "awq") != 0)
+    if (!mlp_model_generates(method))
         return llmk_format_fail(error, error_size, "\"%s\" is not gptq or awq", method);
     generator *g = calloc(1, sizeof *g);
     if (!g)

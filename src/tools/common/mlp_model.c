@@ -133,7 +133,8 @@ static bool fill(mlp_model *m, char *error, size_t size)
 static bool is_gguf(const char *path)
 {
     char magic[4] = "";
-    FILE *file = fopen(path, "rb");
+    struct stat st; /* a pipe must not block us */
+    FILE *file = stat(path, &st) == 0 && S_ISREG(st.st_mode) ? fopen(path, "rb") : NULL;
     const bool ok = file && fread(magic, 1, 4, file) == 4 && memcmp(magic, "GGUF", 4) == 0;
     if (file)
         (void)fclose(file);

@@ -40,6 +40,8 @@ void mlp_model_close(mlp_model *model);
 bool mlp_model_slice(const mlp_model *model, uint64_t rows, uint32_t layers, const char *path,
                      char *error, size_t error_size);
 
+/* Whether there is such a method. */
+bool mlp_model_generates(const char *method);
 /* Writes a small synthetic checkpoint, "gptq" (version 1, act-order, asymmetric) or "awq", into
  * model.safetensors and config.json of a folder, which is made where it is not there. */
 bool mlp_model_generate(const char *method, const char *folder, char *error, size_t error_size);

@@ -4,6 +4,7 @@
 #include "cases/case.h"
 #include "cases/moe_models.h"
 #include "tools/common/bench_stats.h"
+#include "tools/common/tool.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -230,7 +231,7 @@ int moe_demo(const moe_demo_options *opt)
         return fail(2, opt->preset, error);
     llmk_context *ctx = NULL;
     if (llmk_context_create(NULL, &ctx) != LLMK_OK)
-        return fail(1, "no context", llmk_error_message());
+        return fail(1, "no context", tool_error_message());
     llmk_device_info info = LLMK_INIT(llmk_device_info);
     cl_command_queue queue = clCreateCommandQueue(
         llmk_context_cl_context(ctx), llmk_context_cl_device(ctx), CL_QUEUE_PROFILING_ENABLE, NULL);

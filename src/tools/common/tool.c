@@ -1,8 +1,11 @@
 #include "tools/common/tool.h"
 
+#include <llmk/llmk.h>
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -33,4 +36,40 @@ int tool_main(const char *tool, int (*run)(int argc, char **argv), int argc, cha
 {
     occupy_streams();
     return status_of_output(tool, run(argc, argv));
+}
+
+/* ---- Sentences ---- */
+
+static struct {
+    const char *what, *option;
+} names[4];
+
+void tool_names(const char *what, const char *option)
+{
+    size_t i = 0;
+    while (i + 1 < sizeof names / sizeof *names && names[i].what &&
+           strcmp(names[i].what, what) != 0)
+        i++;
+    names[i].what = what;
+    names[i].option = option;
+}
+
+int tool_sets(const char *variable, const char *option, const char *value)
+{
+    tool_names(variable, option);
+    return setenv(variable, value, 1);
+}
+
+const char *tool_error_message(void)
+{
+    static char text[8192];
+    const char *message = llmk_error_message();
+    for (size_t i = 0; i < sizeof names / sizeof *names && names[i].what; i++) {
+        const size_t length = strlen(names[i].what);
+        if (strncmp(message, names[i].what, length) == 0) {
+            snprintf(text, sizeof text, "%s%s", names[i].option, message + length);
+            return text;
+        }
+    }
+    return message;
 }

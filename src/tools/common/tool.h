@@ -6,4 +6,12 @@
  * output could be written (a full disk), which it says to stderr. */
 int tool_main(const char *tool, int (*run)(int argc, char **argv), int argc, char **argv);
 
+/* Sentences of the library that begin with `what`, the name of a variable or a field, are to begin
+ * with the option that has set it. */
+void tool_names(const char *what, const char *option);
+/* Sets an environment variable that the library reads to what the option says. */
+int tool_sets(const char *variable, const char *option, const char *value);
+/* llmk_error_message() with those names. */
+const char *tool_error_message(void);
+
 #endif
