@@ -215,9 +215,9 @@ typedef struct llmk_moe_plan llmk_moe_plan;
  * freed before it. Device memory held is about max_tokens * k * (4 H + F * size of h) bytes, and as
  * much of a shared expert with k = 1; where max_tokens * k * 4 H is less than 64 MiB, eight times
  * that or 64 MiB instead; where kernels want rows of x in the order of the experts,
- * max_tokens * k * 2 H more. Errors: LLMK_INVALID_*, LLMK_BUFFER_TOO_SMALL, LLMK_UNSUPPORTED (gate and up that do
- * not go together), LLMK_OUT_OF_DEVICE_MEMORY, LLMK_OUT_OF_MEMORY, LLMK_OPENCL_ERROR. `*out` is
- * NULL on failure. */
+ * max_tokens * k * 2 H more. Errors: LLMK_INVALID_*, LLMK_BUFFER_TOO_SMALL, LLMK_UNSUPPORTED (gate
+ * and up that do not go together), LLMK_OUT_OF_DEVICE_MEMORY, LLMK_OUT_OF_MEMORY,
+ * LLMK_OPENCL_ERROR. `*out` is NULL on failure. */
 LLMK_API llmk_status llmk_moe_plan_create(llmk_context *ctx, const llmk_moe_desc *desc,
                                           uint64_t max_tokens, llmk_moe_plan **out);
 /* Frees a plan; NULL is accepted. */
