@@ -555,9 +555,9 @@ class Scripts(unittest.TestCase):
                 ("ref", 0, "[ref]"), ("add:ref", 0, "[ref]"), ("portable", 0, "[portable]"),
                 ("linear:ref,add:portable", 0, "[portable]"),
                 ("subgroup", None, "add cols=8"),  # served, or refused for another reason
-                ("fastest", 1, 'options.variant: no operator has a variant "fastest"'),
-                ("add:fastest", 1, "options.variant: operator add has no variant"),
-                (":", 1, "options.variant: ")):
+                ("fastest", 1, '--variant: no operator has a variant "fastest"'),
+                ("add:fastest", 1, "--variant: operator add has no variant"),
+                (":", 1, "--variant: ")):
             with self.subTest(variant):
                 done = self.llmk_bench("--check", "--variant", variant, "add cols=8")
                 self.assertIn(text, done.stdout + done.stderr)
