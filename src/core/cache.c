@@ -135,22 +135,6 @@ static bool blob_path(const llmk_cache *cache, const char *key, char *path, size
     return (size_t)snprintf(path, size, "%s/%016" PRIx64 ".blob", cache->dir, hash) < size;
 }
 
-static bool read_all(int fd, void *data, size_t size)
-{
-    char *p = data;
-    while (size > 0) {
-        const ssize_t n = read(fd, p, size);
-        if (n <= 0) {
-            if (n < 0 && errno == EINTR)
-                continue;
-            return false;
-        }
-        p += n;
-        size -= (size_t)n;
-    }
-    return true;
-}
-
 static bool write_all(int fd, const void *data, size_t size)
 {
     const char *p = data;
@@ -184,7 +168,7 @@ static blob_verdict read_blob(int fd, const char *key, void **data, size_t *size
     /* A checksum is no proof of who wrote it. */
     if (st.st_uid != geteuid() || (st.st_mode & (S_IWGRP | S_IWOTH)) != 0)
         return BLOB_FOREIGN;
-    if (st.st_size < (off_t)sizeof h || !read_all(fd, &h, sizeof h))
+    if (st.st_size < (off_t)sizeof h || !llmk_read_all(fd, &h, sizeof h))
         return BLOB_DAMAGED;
     /* Sizes are believed only where they add up to the file's. */
     if (h.magic != BLOB_MAGIC || h.key_size > MAX_KEY_BYTES || h.data_size > MAX_BLOB_BYTES ||
@@ -194,7 +178,7 @@ static blob_verdict read_blob(int fd, const char *key, void **data, size_t *size
     char *bytes = malloc(total + 1);
     if (!bytes)
         return BLOB_OTHER_KEY;
-    if (!read_all(fd, bytes, total) ||
+    if (!llmk_read_all(fd, bytes, total) ||
         checksum(bytes, h.key_size, bytes + h.key_size, (size_t)h.data_size) != h.checksum) {
         free(bytes);
         return BLOB_DAMAGED;

@@ -44,6 +44,14 @@ typedef struct llmk_reason {
 } llmk_reason;
 bool llmk_no(llmk_reason *why, const char *fmt, ...) LLMK_PRINTF(2, 3);
 
+/* ---- Files (file.c) ---- */
+
+/* False with errno, or with 0 where the file ends before. */
+bool llmk_read_all(int fd, void *data, size_t size);
+/* All of a regular file of at most so many bytes (whole MiB), malloc'ed. NULL with a sentence, and
+ * errno: of opening it, ENOMEM, or 0. */
+char *llmk_read_file(const char *path, size_t most, size_t *length, llmk_reason *why);
+
 /* ---- Structs that the library fills in (info.c) ---- */
 
 /* Refuses a struct_size that no version of the struct, of `size` bytes in this one, can have. */

@@ -6,14 +6,11 @@
 #include "core/embed.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#define MAX_INCLUDES   32
-#define MAX_FILE_BYTES ((off_t)4 << 20)
+#define MAX_INCLUDES 32
+#define MOST_BYTES   ((size_t)4 << 20) /* of a file */
 
 typedef struct text {
     char *data;
@@ -40,34 +37,19 @@ static void append(text *t, const char *data, size_t size)
     t->data[t->size] = '\0';
 }
 
-/* NULL, or why there is no such file to be read. */
-static const char *read_override(const char *folder, const char *name, text *out)
+static bool read_override(const char *folder, const char *name, text *out, llmk_reason *why)
 {
-    char path[4096], chunk[16384];
-    struct stat st;
-    ssize_t n = 0;
-    const char *why = NULL;
+    char path[4096];
+    size_t length;
     if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, name) >= sizeof path)
-        return strerror(ENAMETOOLONG);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not block us */
-    if (fd < 0)
-        return strerror(errno);
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
-        why = "it is not a regular file";
-    else if (st.st_size > MAX_FILE_BYTES)
-        why = "it is larger than 4 MiB";
-    for (off_t left = why ? 0 : st.st_size; left > 0 && !out->failed; left -= n) {
-        do
-            n = read(fd, chunk, left < (off_t)sizeof chunk ? (size_t)left : sizeof chunk);
-        while (n < 0 && errno == EINTR);
-        if (n <= 0) {
-            why = n < 0 ? strerror(errno) : "it becomes shorter";
-            break;
-        }
-        append(out, chunk, (size_t)n);
-    }
-    close(fd);
-    return why;
+        return llmk_no(why, "%s", strerror(ENAMETOOLONG));
+    char *bytes = llmk_read_file(path, MOST_BYTES, &length, why);
+    if (bytes)
+        append(out, bytes, length);
+    else
+        out->failed = errno == ENOMEM;
+    free(bytes);
+    return bytes || out->failed;
 }
 
 bool llmk_source_overridden(void)
@@ -82,10 +64,10 @@ static llmk_status read_file(const char *name, text *out)
     append(out, "", 0);
     if (llmk_source_overridden()) {
         const char *folder = getenv("LLMK_KERNEL_PATH");
-        const char *why = read_override(folder, name, out);
-        if (why)
+        llmk_reason why;
+        if (!read_override(folder, name, out, &why))
             return llmk_fail(LLMK_IO_ERROR, "LLMK_KERNEL_PATH: cannot read %.1024s/%s: %s", folder,
-                             name, why);
+                             name, why.text);
     } else {
         size_t i = 0;
         while (i < llmk_embedded_file_count && strcmp(llmk_embedded_files[i].name, name) != 0)

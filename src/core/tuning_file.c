@@ -7,10 +7,8 @@
 #include "core/tuning.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #ifdef LLMK_HAVE_JANSSON
@@ -33,39 +31,6 @@ bool llmk_tuning_path(char *path, size_t size)
 }
 
 #ifdef LLMK_HAVE_JANSSON
-
-/* The file's bytes, malloc'ed; NULL with a sentence, or with "" where there is no file. */
-static char *read_bytes(const char *path, size_t *length, llmk_reason *why)
-{
-    struct stat st;
-    char *bytes = NULL;
-    why->text[0] = '\0';
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) {
-        if (errno != ENOENT && errno != ENOTDIR)
-            llmk_no(why, "%s", strerror(errno));
-        return NULL;
-    }
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
-        llmk_no(why, "it is not a regular file");
-    } else if (st.st_size > (off_t)LLMK_TUNING_MAX_BYTES) {
-        llmk_no(why, "it is larger than %u bytes", LLMK_TUNING_MAX_BYTES);
-    } else if (!(bytes = malloc((size_t)st.st_size + 1))) {
-        llmk_no(why, "no memory for it");
-    } else {
-        ssize_t got = 1;
-        *length = 0;
-        while (*length < (size_t)st.st_size && got > 0) {
-            got = read(fd, bytes + *length, (size_t)st.st_size - *length);
-            if (got > 0)
-                *length += (size_t)got;
-            else if (got < 0 && errno == EINTR)
-                got = 1;
-        }
-    }
-    close(fd);
-    return bytes;
-}
 
 llmk_tuning_row llmk_tuning_row_of(const json_t *row)
 {
@@ -105,9 +70,9 @@ bool llmk_tuning_read(const char *path,
     size_t length = 0;
     json_error_t error;
     char text[121];
-    char *bytes = read_bytes(path, &length, why);
+    char *bytes = llmk_read_file(path, LLMK_TUNING_MAX_BYTES, &length, why);
     if (!bytes)
-        return !why->text[0];
+        return errno == ENOENT || errno == ENOTDIR; /* none, and no fault */
     json_t *file = json_loadb(bytes, length, JSON_REJECT_DUPLICATES, &error);
     free(bytes);
     if (!file)

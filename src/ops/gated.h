@@ -13,6 +13,11 @@ float llmk_gated_alpha(float alpha);
 
 /* activation(g) * u in f64, for self-tests. */
 double llmk_gated_host(llmk_activation activation, double limit, double alpha, double g, double u);
+/* How large x of a self-test is: ReLU2 squares what may be stored as f16. */
+static inline float llmk_gated_trial_size(llmk_activation activation)
+{
+    return activation == LLMK_RELU2 ? 0.5f : 1.0f;
+}
 
 /* y = activation(gate) * up as a part of another call. Of interleaved pairs gate and up are every
  * other column of one tensor. */

@@ -450,8 +450,7 @@ static llmk_status try_rows(llmk_trial *t, const problem *like, const sides *s,
     a.layout = like->layout;
     a.limit = clamped ? like->gate.limit : 0;
     a.alpha = clamped ? like->gate.alpha : 0;
-    /* ReLU2 squares what may be stored as f16. */
-    const float size = like->gate.activation == LLMK_RELU2 ? 0.5f : 1.0f;
+    const float size = llmk_gated_trial_size(like->gate.activation);
     a.x = llmk_trial_input(t, like->l.x.dtype, rows, k, 1, size, &x);
     a.gate_weights = s->gate;
     a.up_weights = s->up;

@@ -411,8 +411,7 @@ static llmk_status try_tokens(llmk_trial *t, llmk_moe_plan *plan, const layer *l
     grouped_gate gate = plan->gated;
     gate.up_first = l->up ? 0 : gate.step == 2 ? 1 : (uint32_t)l->outputs;
     a.plan = plan;
-    /* ReLU2 squares what may be stored as f16. */
-    const float size = gate.activation == LLMK_RELU2 ? 0.5f : 1.0f;
+    const float size = llmk_gated_trial_size(gate.activation);
     a.x = llmk_trial_input(t, plan->x_dtype, tokens, l->hidden, 1, size, &x);
     a.y = llmk_trial_output(t, y_dtype, tokens, l->hidden);
     double *y = llmk_trial_doubles(t, tokens * l->hidden), *h = llmk_trial_doubles(t, l->outputs);
