@@ -423,8 +423,11 @@ typedef struct llmk_events {
 #endif
 
 /* Device memory that operators use between their kernels. Belongs to one call until that call's
- * work is done: a later call on the same in-order queue is ordered behind it and legal; one on
- * another queue, or on an out-of-order queue, before it is done returns LLMK_BUSY. */
+ * work is done: a later call on the same in-order queue is ordered behind it and legal. One on
+ * another queue, or on an out-of-order queue, before it is done returns LLMK_BUSY. Calls on in-order
+ * queues that are asked for no event make none: the first call from another queue then puts a
+ * marker into the queue before, which the workspace holds a reference to, and waits for it for up to
+ * a second before it returns LLMK_BUSY; whatever that queue has by then counts as the call's work. */
 typedef struct llmk_workspace llmk_workspace;
 
 /* Allocates `bytes` (0 is legal). The operators' llmk_<op>_workspace_size() say how many: they take

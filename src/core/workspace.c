@@ -2,6 +2,7 @@
 #include "ops/operator.h"
 
 #include <stdlib.h>
+#include <time.h>
 
 llmk_status llmk_workspace_create(llmk_context *ctx, uint64_t bytes, llmk_workspace **out)
 {
@@ -79,36 +80,65 @@ void llmk_check_workspace(llmk_checker *c, const llmk_workspace *w, uint64_t byt
                     (unsigned long long)w->bytes, (unsigned long long)bytes);
 }
 
+/* How long a call on another queue waits for the one before. Where that is over, which no event
+ * tells, the driver says so in microseconds; on a busy host it may take long. */
+#define PATIENCE_US 1000000
+#define NAP_US      50
+
+/* Whether the last call is over. A call on an in-order queue makes no event, since one costs the
+ * device 2 to 3 us: the first who asks does. */
+static llmk_status is_over(llmk_workspace *w, bool *over)
+{
+    bool is_new = false;
+    if (!w->last) {
+        const cl_int err = clEnqueueMarkerWithWaitList(w->queue, 0, NULL, &w->last);
+        if (err != CL_SUCCESS) {
+            w->last = NULL;
+            return llmk_fail_cl(w->ctx, err, "clEnqueueMarkerWithWaitList");
+        }
+        clFlush(w->queue);
+        is_new = true;
+    }
+    for (int waited = 0;; waited += NAP_US) {
+        cl_int state = CL_QUEUED;
+        const cl_int err =
+            clGetEventInfo(w->last, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL);
+        if (err != CL_SUCCESS)
+            return llmk_fail_cl(w->ctx, err, "clGetEventInfo");
+        *over = state <= CL_COMPLETE; /* negative: it ended with an error */
+        if (*over || !is_new || waited >= PATIENCE_US)
+            return LLMK_OK;
+        nanosleep(&(struct timespec){.tv_nsec = NAP_US * 1000L}, NULL);
+    }
+}
+
 llmk_status llmk_workspace_begin(llmk_workspace *w, cl_command_queue queue, bool in_order)
 {
     if (!w)
         return LLMK_OK;
     pthread_mutex_lock(&w->lock);
-    bool busy = false;
-    if (w->last && !(in_order && w->queue == queue)) {
-        cl_int state = CL_QUEUED; /* where the driver does not tell */
-        clGetEventInfo(w->last, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL);
-        busy = state > CL_COMPLETE; /* negative: it ended with an error */
-    }
-    if (busy) {
+    bool over = true;
+    llmk_status status = LLMK_OK;
+    if (w->queue && !(in_order && w->queue == queue))
+        status = is_over(w, &over);
+    if (status == LLMK_OK && !over)
+        status = llmk_fail(LLMK_BUSY, "workspace or plan is in use by a call that has not "
+                                      "finished, on another or an out-of-order queue");
+    if (status != LLMK_OK)
         pthread_mutex_unlock(&w->lock);
-        return llmk_fail(LLMK_BUSY,
-                         "workspace or plan is in use by a call that has not finished, on "
-                         "another or an out-of-order queue");
-    }
-    return LLMK_OK; /* stays locked until llmk_workspace_end */
+    return status; /* stays locked until llmk_workspace_end */
 }
 
-void llmk_workspace_end(llmk_workspace *w, cl_command_queue queue, cl_event event)
+void llmk_workspace_end(llmk_workspace *w, cl_command_queue queue, bool used, cl_event event)
 {
     if (!w)
         return;
-    if (event) {
-        const bool keeps_event = clRetainEvent(event) == CL_SUCCESS;
+    if (used) {
+        const bool keeps_event = !event || clRetainEvent(event) == CL_SUCCESS;
         const bool keeps_queue = clRetainCommandQueue(queue) == CL_SUCCESS;
         if (!keeps_event || !keeps_queue) { /* nobody could be told to wait: it is over now */
-            clWaitForEvents(1, &event);
-            if (keeps_event)
+            clFinish(queue);
+            if (keeps_event && event)
                 clReleaseEvent(event);
             if (keeps_queue)
                 clReleaseCommandQueue(queue);

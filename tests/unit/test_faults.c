@@ -267,7 +267,7 @@ static bool step(const char *name, const char *line, llmk_status (*run)(void *),
 typedef struct life {
     const char *line;
     llmk_context *ctx;
-    cl_command_queue queue;
+    cl_command_queue queue, plain; /* plain: without profiling, whose calls make no events */
     case_run *run;
     llmk_workspace *workspace;
     llmk_weights *weights;
@@ -347,6 +347,18 @@ static llmk_status call_twice(void *user)
     return status;
 }
 
+/* A workspace goes from a queue to another. */
+static llmk_status call_elsewhere(void *user)
+{
+    const life *l = user;
+    const case_op *op = l->run->line.op;
+    const void *args = case_run_args(l->run, 0);
+    clFinish(l->queue);
+    LLMK_TRY(op->call(l->ctx, l->plain, args, NULL));
+    clFinish(l->plain);
+    return op->call(l->ctx, l->queue, args, NULL);
+}
+
 static void ignore_record(void *user, const llmk_profile_record *record)
 {
     (void)user;
@@ -367,10 +379,13 @@ static void live(const char *line)
         l.queue =
             clCreateCommandQueue(llmk_context_cl_context(l.ctx), llmk_context_cl_device(l.ctx),
                                  CL_QUEUE_PROFILING_ENABLE, NULL);
+        l.plain = clCreateCommandQueue(llmk_context_cl_context(l.ctx),
+                                       llmk_context_cl_device(l.ctx), 0, NULL);
         l.run = call_case(l.ctx, l.queue, line, error, sizeof error);
         assert_non_null(l.run);
         llmk_context_set_profiler(l.ctx, ignore_record, NULL);
-        if (step("llmk_prepare", line, prepare, &l) && step("the call", line, call_twice, &l)) {
+        if (step("llmk_prepare", line, prepare, &l) && step("the call", line, call_twice, &l) &&
+            step("the calls on two queues", line, call_elsewhere, &l)) {
             const case_result result = case_run_check(l.run);
             if (!result.ok)
                 complain("the results", line, result.message, LLMK_OK);
@@ -383,6 +398,8 @@ static void live(const char *line)
     case_run_free(l.run);
     if (l.queue)
         clReleaseCommandQueue(l.queue);
+    if (l.plain)
+        clReleaseCommandQueue(l.plain);
     llmk_moe_plan_free(l.plan);
     if (l.gate)
         clReleaseMemObject(l.gate);
@@ -413,7 +430,7 @@ static const plan plans[] = {
     {CALL_clGetCommandQueueInfo, CL_OUT_OF_RESOURCES, {ERROR}},
     {CALL_clGetCommandQueueInfo, CL_INVALID_COMMAND_QUEUE, {LLMK_INVALID_QUEUE}},
     {CALL_clGetEventInfo, CL_OUT_OF_RESOURCES, {ERROR}},
-    {CALL_clGetEventInfo, CL_INVALID_EVENT, {LLMK_INVALID_ARGUMENT}},
+    {CALL_clGetEventInfo, CL_INVALID_EVENT, {LLMK_INVALID_ARGUMENT, ERROR}}, /* theirs, ours */
     {CALL_clRetainCommandQueue, CL_OUT_OF_RESOURCES, {0}},
     {CALL_clRetainMemObject, CL_OUT_OF_RESOURCES, {ERROR}},
     {CALL_clRetainEvent, CL_OUT_OF_HOST_MEMORY, {0}},

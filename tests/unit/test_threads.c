@@ -321,6 +321,44 @@ static void test_busy(void **state)
     llmk_context_free(ctx);
 }
 
+/* A call that asked for no event is followed by one on another queue: refused before it is over, served
+ * as soon as it is, every time and whatever became of the caller's reference to the queue. */
+static void test_handover(void **state)
+{
+    (void)state;
+    llmk_context *ctx = new_context(NULL);
+    cl_command_queue queue = new_queue(ctx, 0), next = NULL;
+    case_run *run = make_run(ctx, queue, "quantize scheme=int8-tensor n=3 k=24");
+    const case_op *op = run->line.op;
+    const void *args = case_run_args(run, 0);
+    for (int i = 0; i < 100; i++) {
+        cl_command_queue own = new_queue(ctx, 0);
+        assert_int_equal(op->call(ctx, own, args, NULL), LLMK_OK);
+        clFinish(own);
+        clReleaseCommandQueue(own);
+    }
+    next = new_queue(ctx, 0);
+    cl_event gate = clCreateUserEvent(llmk_context_cl_context(ctx), NULL);
+    const llmk_events held = {1, &gate, NULL};
+    assert_int_equal(op->call(ctx, queue, args, &held), LLMK_OK);
+    assert_int_equal(op->call(ctx, next, args, NULL), LLMK_BUSY);
+    assert_int_equal(op->call(ctx, next, args, NULL), LLMK_BUSY);
+    assert_int_equal(op->call(ctx, queue, args, NULL), LLMK_OK);
+    clSetUserEventStatus(gate, CL_COMPLETE);
+    clFinish(queue);
+    assert_int_equal(op->call(ctx, next, args, NULL), LLMK_OK);
+    clFinish(next);
+    assert_int_equal(case_run_enqueue(run, 0, NULL), LLMK_OK);
+    const case_result result = case_run_check(run);
+    if (!result.ok)
+        fail_msg("%s", result.message);
+    clReleaseEvent(gate);
+    case_run_free(run);
+    clReleaseCommandQueue(queue);
+    clReleaseCommandQueue(next);
+    llmk_context_free(ctx);
+}
+
 /* Two threads with one workspace and a queue each: every call is served or refused, none is lost
  * and none is wrong. */
 typedef struct sharer {
@@ -464,10 +502,15 @@ static void test_profiler(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_context), cmocka_unit_test(test_two_contexts),
-        cmocka_unit_test(test_cold_start),  cmocka_unit_test(test_probes),
-        cmocka_unit_test(test_events),      cmocka_unit_test(test_empty_call),
-        cmocka_unit_test(test_busy),        cmocka_unit_test(test_shared_workspace),
+        cmocka_unit_test(test_one_context),
+        cmocka_unit_test(test_two_contexts),
+        cmocka_unit_test(test_cold_start),
+        cmocka_unit_test(test_probes),
+        cmocka_unit_test(test_events),
+        cmocka_unit_test(test_empty_call),
+        cmocka_unit_test(test_busy),
+        cmocka_unit_test(test_handover),
+        cmocka_unit_test(test_shared_workspace),
         cmocka_unit_test(test_profiler),
     };
     unsetenv("LLMK_CACHE"); /* it would win over what the contexts here are given */
