@@ -21,9 +21,9 @@ LINEAR_INLINE uint take_any(const layer_t l)
 // By one item.
 LINEAR_INLINE void tell_layer(const layer_t l, told_t t)
 {
-    const uint ways = parts_of(l.down, (uint)get_num_groups(0)).ways;
+    const order_t order = order_of(l, (uint)get_num_groups(0));
     if (get_group_id(0) == 0)
-        *counters_of(l.up.schedule, l.up.groups).ways = (int)ways;
+        *counters_of(l.up.schedule, l.up.groups).ways = (int)order.ways;
     // The first one, too, is taken: a work-group that does not run yet holds none.
     uint index = take_any(l), soon = 0;
     part_t p;
@@ -31,7 +31,7 @@ LINEAR_INLINE void tell_layer(const layer_t l, told_t t)
         nv90_barrier_wait(t.free + t.slot * 8, t.phase ^ 1);
         layer_t again = l; // made again each time: there are no registers to keep more
         again.up.last = hidden(l.up.last);
-        p = layer_part(again, ways, index);
+        p = layer_part(again, order, index);
         t.parts[t.slot] = p;
         nv90_barrier_arrive(t.full + t.slot * 8);
         next_told(&t);

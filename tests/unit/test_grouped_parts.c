@@ -185,7 +185,7 @@ static void test_layer(void **state)
     l.down.k = 256;
     uint32_t begins[4], rows[4];
     for (uint32_t i = 0; i < 4 * 4 + 4 * 2 * 2; i++) {
-        const part_t p = layer_part(l, 2, i);
+        const part_t p = layer_part(l, (order_t){0, 2}, i);
         assert_int_equal(p.down, i >= 4 * 4);
         assert_true(p.rows > 0 && p.tile < 4);
         assert_int_equal(p.k_end - p.k, 128);
@@ -194,20 +194,77 @@ static void test_layer(void **state)
         assert_int_equal(begins[p.tile], p.begin);
         assert_int_equal(rows[p.tile], p.rows);
     }
-    assert_int_equal(layer_part(l, 2, 4 * 4 + 4 * 2 * 2).rows, 0);
+    assert_int_equal(layer_part(l, (order_t){0, 2}, 4 * 4 + 4 * 2 * 2).rows, 0);
+    const order_t whole = {0, 1};
     l.up.columns = 0;
     for (uint32_t i = 0; i < 4 * 2; i++)
-        assert_true(layer_part(l, 1, i).down && layer_part(l, 1, i).rows > 0);
+        assert_true(layer_part(l, whole, i).down && layer_part(l, whole, i).rows > 0);
     l = (layer_t){g, g};
     l.down.columns = 0;
-    assert_int_equal(layer_part(l, 1, 15).down, 0);
-    assert_int_equal(layer_part(l, 1, 16).rows, 0);
+    assert_int_equal(layer_part(l, whole, 15).down, 0);
+    assert_int_equal(layer_part(l, whole, 16).rows, 0);
+}
+
+/* Where some groups have many rows and others few, the first columns of all groups come first, then group by
+ * group. All tiles are there once. */
+static void test_across(void **state)
+{
+    (void)state;
+    static const int schedule[] = {0, 500, 501, 501, 621, 0, 3, 4, 4, 5};
+    static const int alike[] = {0, 500, 700, 700, 900, 0, 3, 5, 5, 7};
+    layer_t l = {{.schedule = schedule,
+                  .groups = 4,
+                  .last = 4,
+                  .rows = 621,
+                  .empty = UINT32_MAX,
+                  .columns = 8 * TILE_N,
+                  .k = 128,
+                  .most_ways = 1},
+                 {0}};
+    l.down = l.up;
+    l.down.k = 1024;
+    l.down.most_ways = 8;
+    static const uint32_t launched[] = {1, 5, 7, 20, 132}, across[] = {7, 6, 5, 0, 0};
+    for (size_t u = 0; u < 5; u++) {
+        const order_t order = order_of(l, launched[u]);
+        assert_int_equal(order.across, across[u]);
+        assert_in_range(order.ways, 1, MIXED_WAYS);
+        uint32_t seen[8][5] = {{0}}, first = across[u] * 5;
+        for (uint32_t i = 0; i < 8 * 5; i++) {
+            const part_t p = layer_part(l, order, i);
+            assert_true(p.rows > 0 && !p.down && p.tile < 5 && p.column < l.up.columns);
+            seen[p.column / TILE_N][p.tile]++;
+            if (i < first) {
+                assert_int_equal(p.column, i / 5 * TILE_N);
+                assert_int_equal(p.tile, i % 5);
+            } else {
+                assert_true(p.column >= across[u] * TILE_N);
+                assert_int_equal(p.group, i - first < 3 * (8 - across[u])   ? 0
+                                          : i - first < 4 * (8 - across[u]) ? 1
+                                                                            : 3);
+            }
+        }
+        for (size_t i = 0; i < 8 * 5; i++)
+            assert_int_equal(seen[i / 5][i % 5], 1);
+        assert_true(layer_part(l, order, 8 * 5).down);
+        assert_int_equal(layer_part(l, order, 8 * 5 * (1 + order.ways)).rows, 0);
+    }
+    assert_int_equal(order_of(l, 132).ways, 2);
+    l.up.k = CACHED / 621 + 1;
+    assert_int_equal(order_of(l, 1).across, 0);
+    assert_int_equal(order_of(l, 132).ways, 3);
+    l.up.k = 128;
+    l.up.schedule = l.down.schedule = alike;
+    assert_int_equal(order_of(l, 1).across, 0);
+    l.up.schedule = NULL;
+    assert_int_equal(order_of(l, 1).across, 0);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_schedules),
-                                       cmocka_unit_test(test_without), cmocka_unit_test(test_order),
-                                       cmocka_unit_test(test_ways), cmocka_unit_test(test_layer)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_schedules), cmocka_unit_test(test_without),
+        cmocka_unit_test(test_order),     cmocka_unit_test(test_ways),
+        cmocka_unit_test(test_layer),     cmocka_unit_test(test_across)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
