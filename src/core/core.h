@@ -7,6 +7,7 @@
 
 #include <llmk/llmk.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 
 /* Returns from the enclosing function where `expr` is not LLMK_OK. */
@@ -203,9 +204,12 @@ const char *llmk_cache_dir(const llmk_cache *cache);
 #define LLMK_HASH_SEED 0xcbf29ce484222325u
 uint64_t llmk_hash(uint64_t seed, const void *data, size_t size);
 
-/* Writes the strings up to a NULL one after the other to `out`, cut where it ends: what snprintf
- * does with %s, at a tenth of the time, for the keys and defines of every call. */
+/* Writes the strings up to a NULL one after the other to `out`, cut where it ends, but no character
+ * of UTF-8 in two: what snprintf does with %s, at a tenth of the time, for the keys and defines of
+ * every call. */
 void llmk_join(char *out, size_t size, ...) __attribute__((sentinel));
+/* vsnprintf that cuts as llmk_join does. */
+void llmk_vprint(char *out, size_t size, const char *fmt, va_list args) LLMK_PRINTF(3, 0);
 /* Puts blanks in the place of control characters, which a terminal would obey, in a text that files
  * or devices had a hand in. Line feeds stay where `lines` may be several. */
 void llmk_make_printable(char *text, bool lines);

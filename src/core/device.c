@@ -23,15 +23,40 @@
 
 #define AMD_MAX_WORK_GROUP 256
 
+/* malloc'ed; "" where there is no answer, NULL without memory. */
+static char *all_of(cl_device_id device, cl_device_info what)
+{
+    size_t length = 0;
+    if (clGetDeviceInfo(device, what, 0, NULL, &length) != CL_SUCCESS)
+        length = 0;
+    char *text = calloc(length + 1, 1);
+    if (text && length && clGetDeviceInfo(device, what, length, text, NULL) != CL_SUCCESS)
+        text[0] = '\0';
+    return text;
+}
+
+/* What `out` holds of a text; frees it. */
+static void keep_head(char *text, char *out, size_t size)
+{
+    llmk_join(out, size, text ? text : "", NULL);
+    free(text);
+}
+
 static void read_string(cl_device_id device, cl_device_info what, char *out, size_t size)
 {
-    char text[1024] = "";
+    keep_head(all_of(device, what), out, size);
+}
+
+static void read_platform_name(cl_platform_id platform, char *out, size_t size)
+{
     size_t length = 0;
-    out[0] = '\0';
-    if (clGetDeviceInfo(device, what, sizeof text, text, &length) != CL_SUCCESS || length == 0)
-        return;
-    text[sizeof text - 1] = '\0';
-    snprintf(out, size, "%s", text);
+    if (clGetPlatformInfo(platform, CL_PLATFORM_NAME, 0, NULL, &length) != CL_SUCCESS)
+        length = 0;
+    char *text = calloc(length + 1, 1);
+    if (text && length &&
+        clGetPlatformInfo(platform, CL_PLATFORM_NAME, length, text, NULL) != CL_SUCCESS)
+        text[0] = '\0';
+    keep_head(text, out, size);
 }
 
 static uint64_t read_u64(cl_device_id device, cl_device_info what)
@@ -129,8 +154,7 @@ llmk_status llmk_caps_read(cl_device_id device, llmk_caps *caps)
         clGetDeviceInfo(device, CL_DEVICE_PLATFORM, sizeof caps->platform, &caps->platform, NULL);
     if (err != CL_SUCCESS)
         return llmk_fail_cl(NULL, err, "clGetDeviceInfo");
-    clGetPlatformInfo(caps->platform, CL_PLATFORM_NAME, sizeof caps->platform_name - 1,
-                      caps->platform_name, NULL);
+    read_platform_name(caps->platform, caps->platform_name, sizeof caps->platform_name);
     char vendor[128];
     read_string(device, CL_DEVICE_VENDOR, vendor, sizeof vendor);
     read_string(device, CL_DEVICE_NAME, caps->device_name, sizeof caps->device_name);
@@ -165,12 +189,9 @@ llmk_status llmk_caps_read(cl_device_id device, llmk_caps *caps)
         caps->compute_capability =
             (uint32_t)(10 * read_u64(device, CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV) +
                        read_u64(device, CL_DEVICE_COMPUTE_CAPABILITY_MINOR_NV));
-    size_t length = 0;
-    clGetDeviceInfo(device, CL_DEVICE_EXTENSIONS, 0, NULL, &length);
-    caps->extensions = calloc(length + 1, 1);
+    caps->extensions = all_of(device, CL_DEVICE_EXTENSIONS);
     if (!caps->extensions)
         return llmk_fail(LLMK_OUT_OF_MEMORY, "out of memory for the extension string");
-    clGetDeviceInfo(device, CL_DEVICE_EXTENSIONS, length, caps->extensions, NULL);
     caps->subgroup_sizes = read_subgroup_sizes(caps);
     caps->source_options = source_options_of(caps);
     /* Intel's compiler for CPUs ends the process where B is not in its own layout. */

@@ -442,7 +442,7 @@ static llmk_status choose_once(llmk_context *ctx, const llmk_operator *op, const
                 c->believed = c->believed || tried->believed;
                 verdict_is = tried->status == LLMK_BUILD_FAILED ? LLMK_VERDICT_BUILD_FAILED
                                                                 : LLMK_VERDICT_SELFTEST_FAILED;
-                snprintf(why.text, sizeof why.text, "%.240s", tried->reason);
+                llmk_join(why.text, sizeof why.text, tried->reason, NULL);
                 refuse(&refused, v->name, tried->reason);
             }
         }

@@ -37,27 +37,32 @@ llmk_checker llmk_check_begin(llmk_context *ctx, const char *op, bool dry)
     return (llmk_checker){.ctx = ctx, .op = op, .dry = dry, .status = LLMK_OK};
 }
 
+static void set_failure(llmk_checker *c, llmk_status status, const char *fmt, va_list args)
+    LLMK_PRINTF(3, 0);
+static void set_failure(llmk_checker *c, llmk_status status, const char *fmt, va_list args)
+{
+    char text[1024];
+    llmk_vprint(text, sizeof text, fmt, args);
+    c->status = llmk_fail(status, "%s: %s", c->op, text);
+}
+
 static void fail(llmk_checker *c, llmk_status status, const char *fmt, ...) LLMK_PRINTF(3, 4);
 static void fail(llmk_checker *c, llmk_status status, const char *fmt, ...)
 {
-    char text[1024];
     va_list args;
     va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
+    set_failure(c, status, fmt, args);
     va_end(args);
-    c->status = llmk_fail(status, "%s: %s", c->op, text);
 }
 
 void llmk_check_that(llmk_checker *c, bool condition, llmk_status status, const char *fmt, ...)
 {
     if (c->status != LLMK_OK || condition)
         return;
-    char text[1024];
     va_list args;
     va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
+    set_failure(c, status, fmt, args);
     va_end(args);
-    c->status = llmk_fail(status, "%s: %s", c->op, text);
 }
 
 void llmk_check_flags(llmk_checker *c, uint32_t flags, uint32_t known)
