@@ -16,6 +16,8 @@
 
 /* Making a case computes its reference on the host. */
 #define CASE_LIMIT 300.0
+/* s: while the tuner is stopped (Ctrl-Z) its worker is as well, and no longer wait counts. */
+#define LONGEST_POLL 1.0
 /* Times so many seconds as asked for: slow calls of two by turns (bench_measure.h) need not hang. */
 #define MOST_OVER 20
 
@@ -122,14 +124,16 @@ static bool put(const tune_link *link, const char *text)
 static reply get(tune_link *link, double limit)
 {
     size_t length = 0;
-    const double late = tune_now() + limit;
+    double before = tune_now();
     for (;;) {
         const double now = tune_now();
+        limit -= fmin(now - before, LONGEST_POLL);
+        before = now;
         if (tune_interrupted || (link->deadline > 0 && now >= link->deadline))
             return REPLY_STOP;
-        if (now >= late)
+        if (limit <= 0)
             return REPLY_LATE;
-        double wait = late - now;
+        double wait = limit;
         if (link->deadline > 0)
             wait = fmin(wait, link->deadline - now);
         struct pollfd fd = {.fd = link->from, .events = POLLIN};
