@@ -234,15 +234,16 @@ static int add_model(job_list *jobs, const settings *set)
                                                 &count, error, sizeof error);
     if (!cases)
         return complain("%s", error);
-    for (size_t i = 0; i < count; i++) {
+    int status = 0;
+    for (size_t i = 0; i < count && !status; i++) {
         case_line line;
         if (!case_parse(cases[i].text, &line, error, sizeof error))
             fprintf(stderr, "llmk-bench: %s is not timed: %s\n", cases[i].name, error);
         else if (!add_job(jobs, cases[i].name, cases[i].text))
-            return complain("%s: too long", cases[i].name);
+            status = complain("%s: too long", cases[i].name);
     }
     free(cases);
-    return 0;
+    return status;
 }
 
 static int parse_jobs(job_list *jobs)
@@ -501,12 +502,59 @@ static int serve(bench_session *s)
     return 0;
 }
 
+static int make_jobs(job_list *jobs, const settings *set, char **words, int count)
+{
+    int status;
+    for (int i = 0; i < count; i++)
+        if (!add_words(jobs, words[i]))
+            return complain("\"%.40s...\" is too long", words[i]);
+    if (set->model && (status = add_model(jobs, set)) != 0)
+        return status;
+    if (jobs->count && set->from_stdin)
+        return complain("--stdin reads its cases, and does not go with others");
+    if (!jobs->count && !set->from_stdin)
+        return complain("nothing to do: give a case or a model, or see --help");
+    return parse_jobs(jobs);
+}
+
+static int check_options(const settings *set)
+{
+    char error[512];
+    if ((set->json || set->roofline) && (set->check || set->from_stdin))
+        return complain("%s is for timing, and does not go with --check or --stdin",
+                        set->json ? "--json" : "--roofline");
+    if (set->bench.sustain > 0 && set->check)
+        return complain("--sustain is for timing, and does not go with --check");
+    if (set->json && set->roofline && bench_roofline_makes(set->roofline, set->json))
+        return complain("--json: %s is a file that --roofline makes", set->json);
+    if (set->json && !bench_json_writable(set->json, error, sizeof error))
+        return complain("--json: %s", error);
+    if (set->roofline && !bench_roofline_writable(set->roofline, error, sizeof error))
+        return complain("--roofline: %s", error);
+    return 0;
+}
+
+static int with_session(const settings *set, const job_list *jobs)
+{
+    char error[512];
+    bench_session session;
+    if (!bench_session_open(&session, &set->bench, error, sizeof error))
+        return complain("%s", error) - 1;
+    const int status =
+        set->from_stdin ? serve(&session)
+        : count_impossible(&session, jobs, set->check ? CASE_TO_CHECK : CASE_TO_TIME) > 0 ? 1
+        : set->check ? check_jobs(&session, jobs)
+                     : time_jobs(&session, jobs, set);
+    bench_session_close(&session);
+    return status;
+}
+
 static int run(int argc, char **argv)
 {
     settings set = {.bench = {.seconds = 0.5}};
     job_list jobs = {NULL, 0};
     int option, status = 0;
-    while ((option = getopt_long(argc, argv, "d:lh", long_options, NULL)) != -1) {
+    while ((option = tool_option(argc, argv, "d:lh", long_options)) != -1) {
         if (option == 'h')
             return fputs(usage, stdout) < 0;
         if (option == VERSION)
@@ -517,38 +565,11 @@ static int run(int argc, char **argv)
     }
     if (set.list)
         return list(&set, argv + optind, argc - optind);
-    for (int i = optind; i < argc; i++)
-        if (!add_words(&jobs, argv[i]))
-            return complain("\"%.40s...\" is too long", argv[i]);
-    if (set.model && (status = add_model(&jobs, &set)) != 0)
-        return status;
-    if (jobs.count && set.from_stdin)
-        return complain("--stdin reads its cases, and does not go with others");
-    if (!jobs.count && !set.from_stdin)
-        return complain("nothing to do: give a case or a model, or see --help");
-    if ((status = parse_jobs(&jobs)) != 0)
-        return status;
-
-    char error[512];
-    bench_session session;
-    if ((set.json || set.roofline) && (set.check || set.from_stdin))
-        return complain("%s is for timing, and does not go with --check or --stdin",
-                        set.json ? "--json" : "--roofline");
-    if (set.bench.sustain > 0 && set.check)
-        return complain("--sustain is for timing, and does not go with --check");
-    if (set.json && !bench_json_writable(set.json, error, sizeof error))
-        return complain("--json: %s", error);
-    if (set.roofline && !bench_roofline_writable(set.roofline, error, sizeof error))
-        return complain("--roofline: %s", error);
-    if (!bench_session_open(&session, &set.bench, error, sizeof error)) {
-        free(jobs.list);
-        return complain("%s", error) - 1;
-    }
-    status = set.from_stdin ? serve(&session)
-             : count_impossible(&session, &jobs, set.check ? CASE_TO_CHECK : CASE_TO_TIME) > 0 ? 1
-             : set.check ? check_jobs(&session, &jobs)
-                         : time_jobs(&session, &jobs, &set);
-    bench_session_close(&session);
+    status = make_jobs(&jobs, &set, argv + optind, argc - optind);
+    if (!status)
+        status = check_options(&set);
+    if (!status)
+        status = with_session(&set, &jobs);
     free(jobs.list);
     return status;
 }

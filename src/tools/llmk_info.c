@@ -276,7 +276,7 @@ static int run(int argc, char **argv)
                                             {NULL, 0, NULL, 0}};
     bool only_list = false, images = false, times = false;
     int c;
-    while ((c = getopt_long(argc, argv, "d:lith", options, NULL)) != -1) {
+    while ((c = tool_option(argc, argv, "d:lith", options)) != -1) {
         switch (c) {
         case 'd':
             tool_sets("LLMK_DEVICE", "--device", optarg);

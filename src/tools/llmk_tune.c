@@ -156,12 +156,6 @@ static bool read_tokens(const char *text, settings *set)
     return set->token_count > 0 && !*text;
 }
 
-static int take(const char **to, const char *name)
-{
-    *to = optarg;
-    return *optarg ? 0 : complain("--%s is empty", name);
-}
-
 static int read_option(int option, settings *set)
 {
     static const char *const levels[] = {"device", "architecture", "vendor"};
@@ -189,21 +183,24 @@ static int read_option(int option, settings *set)
                               "commas, not \"%s\"",
                               MOST_TOKENS, optarg);
     case SHAPE:
-        return take(&set->shape, "shape");
+        set->shape = optarg;
+        return 0;
     case FORMAT:
-        return take(&set->format, "format");
+        set->format = optarg;
+        return 0;
     case MODEL:
-        return take(&set->model, "model");
+        set->model = optarg;
+        return 0;
     case LISTS:
-        return take(&set->lists, "lists");
+        set->lists = optarg;
+        return 0;
     case DB:
-        if (!*optarg)
-            return complain("--db is empty");
         return snprintf(set->db, sizeof set->db, "%s", optarg) < (int)sizeof set->db
                    ? 0
                    : complain("--db: the name is too long");
     case EXPORT:
-        return take(&set->export_to, "export");
+        set->export_to = optarg;
+        return 0;
     case LEVEL:
         for (size_t i = 0; i < LLMK_COUNT(levels); i++)
             if (strcmp(optarg, levels[i]) == 0) {
@@ -671,7 +668,7 @@ static int run(int argc, char **argv)
 {
     settings set = {.budget = 600, .seconds = 0.3, .seed = 1};
     int option, status;
-    while ((option = getopt_long(argc, argv, "d:lh", long_options, NULL)) != -1) {
+    while ((option = tool_option(argc, argv, "d:lh", long_options)) != -1) {
         if (option == 'h')
             return fputs(usage, stdout) < 0;
         if (option == VERSION)

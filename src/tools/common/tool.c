@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,9 @@ static void occupy_streams(void)
         close(fd);
 }
 
-static int status_of_output(const char *tool, int status)
+static const char *tool; /* its name */
+
+static int status_of_output(int status)
 {
     errno = 0;
     const int failed = fflush(stdout);
@@ -32,10 +35,22 @@ static int status_of_output(const char *tool, int status)
     return status ? status : 1;
 }
 
-int tool_main(const char *tool, int (*run)(int argc, char **argv), int argc, char **argv)
+int tool_main(const char *name, int (*run)(int argc, char **argv), int argc, char **argv)
 {
+    tool = name;
     occupy_streams();
-    return status_of_output(tool, run(argc, argv));
+    return status_of_output(run(argc, argv));
+}
+
+int tool_option(int argc, char **argv, const char *letters, const struct option *options)
+{
+    const int option = getopt_long(argc, argv, letters, options, NULL);
+    for (; option != -1 && option != '?' && optarg && !*optarg && options->name; options++)
+        if (options->val == option) {
+            fprintf(stderr, "%s: --%s is empty\n", tool, options->name);
+            return '?';
+        }
+    return option;
 }
 
 /* ---- Sentences ---- */

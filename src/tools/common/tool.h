@@ -4,7 +4,11 @@
 
 /* Runs a tool, and returns its exit status: that of `run`, but 1 instead of 0 where not all of the
  * output could be written (a full disk), which it says to stderr. */
-int tool_main(const char *tool, int (*run)(int argc, char **argv), int argc, char **argv);
+int tool_main(const char *name, int (*run)(int argc, char **argv), int argc, char **argv);
+
+struct option;
+/* getopt_long, for which an empty value is a mistake: '?', which has been said. */
+int tool_option(int argc, char **argv, const char *letters, const struct option *options);
 
 /* Sentences of the library that begin with `what`, the name of a variable or a field, are to begin
  * with the option that has set it. */
