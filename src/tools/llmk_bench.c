@@ -401,7 +401,8 @@ static int time_jobs(bench_session *s, const job_list *jobs, const settings *set
     char error[512];
     int status = 0;
     size_t count = 0;
-    bench_row *rows = calloc(2 * jobs->count, sizeof *rows); /* CLBlast may add one to each */
+    /* CLBlast may add one to each. */
+    bench_row *rows = calloc(jobs->count ? 2 * jobs->count : 1, sizeof *rows);
     if (!rows)
         return complain("out of memory");
     show_progress(0, 0, "measuring the device");
