@@ -57,6 +57,10 @@ char *llmk_read_file(const char *path, size_t most, size_t *length, llmk_reason 
 
 /* Refuses a struct_size that no version of the struct, of `size` bytes in this one, can have. */
 llmk_status llmk_check_info(const char *function, size_t given, size_t size);
+/* For functions that list: refuses NULL where there must be something, and as above by the first of
+ * `capacity` structs, whose struct_size all of them have: `*entry`. `name`: of the parameter. */
+llmk_status llmk_check_infos(const char *function, const char *name, const void *infos,
+                             size_t capacity, const size_t *count, size_t size, size_t *entry);
 /* Copies as much of `known` as the caller's struct holds; what this version does not know is zero.
  */
 void llmk_fill_info(void *info, size_t given, const void *known, size_t size);

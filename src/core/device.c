@@ -293,12 +293,9 @@ static bool can_read(cl_device_id device, const llmk_log *log, llmk_caps *caps, 
 
 llmk_status llmk_device_list(llmk_device_info *devices, size_t capacity, size_t *count)
 {
-    if (!count || (!devices && capacity > 0))
-        return llmk_fail(LLMK_INVALID_ARGUMENT, "llmk_device_list: %s is NULL",
-                         count ? "devices" : "count");
-    const size_t entry = capacity > 0 ? devices[0].struct_size : 0;
-    if (capacity > 0)
-        LLMK_TRY(llmk_check_info("llmk_device_list: devices[0]", entry, sizeof *devices));
+    size_t entry;
+    LLMK_TRY(llmk_check_infos("llmk_device_list", "devices", devices, capacity, count,
+                              sizeof *devices, &entry));
     llmk_log log;
     LLMK_TRY(llmk_log_init(&log, &(llmk_context_options){0}));
     device_set set;

@@ -237,6 +237,18 @@ static bool check_buffer(llmk_checker *c, const char *name, const llmk_tensor *t
     return true;
 }
 
+/* For llmk_check_end to look for overlaps. */
+static void remember(llmk_checker *c, const char *name, const llmk_view *view, llmk_role role)
+{
+    if (c->count == LLMK_MAX_VIEWS) {
+        fail(c, LLMK_INTERNAL, "too many tensors");
+        return;
+    }
+    c->views[c->count].name = name;
+    c->views[c->count].view = view;
+    c->views[c->count++].role = role;
+}
+
 static void check_tensor(llmk_checker *c, const char *name, const llmk_tensor *t, uint32_t dtypes,
                          llmk_role role, llmk_view *v)
 {
@@ -339,26 +351,13 @@ static void check_tensor(llmk_checker *c, const char *name, const llmk_tensor *t
     }
     v->rows.offset = t->offset * 8 / bits;
     find_align(c, v, host_pointer, bits);
-    if (c->count == LLMK_MAX_VIEWS) {
-        fail(c, LLMK_INTERNAL, "too many tensors");
-        return;
-    }
-    c->views[c->count].name = name;
-    c->views[c->count].view = v;
-    c->views[c->count++].role = role;
+    remember(c, name, v, role);
 }
 
 void llmk_check_input_of(llmk_checker *c, const char *name, const llmk_view *view)
 {
-    if (c->status != LLMK_OK || !view->present)
-        return;
-    if (c->count == LLMK_MAX_VIEWS) {
-        fail(c, LLMK_INTERNAL, "too many tensors");
-        return;
-    }
-    c->views[c->count].name = name;
-    c->views[c->count].view = view;
-    c->views[c->count++].role = LLMK_INPUT;
+    if (c->status == LLMK_OK && view->present)
+        remember(c, name, view, LLMK_INPUT);
 }
 
 static bool is_present(const llmk_checker *c, const llmk_tensor *t)

@@ -53,16 +53,17 @@ static int list_devices(cl_device_id chosen)
     size_t count = 0;
     if (llmk_device_list(NULL, 0, &count) != LLMK_OK)
         return fail("listing devices");
-    llmk_device_info *devices = calloc(count ? count : 1, sizeof *devices);
+    const size_t room = count;
+    llmk_device_info *devices = calloc(room ? room : 1, sizeof *devices);
     if (!devices)
         return 1;
     devices[0].struct_size = sizeof *devices;
-    if (llmk_device_list(devices, count, &count) != LLMK_OK) {
+    if (llmk_device_list(devices, room, &count) != LLMK_OK) {
         free(devices);
         return fail("listing devices");
     }
     printf("Devices (* the one used)\n");
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count && i < room; i++) { /* one may have come meanwhile */
         const llmk_device_info *d = &devices[i];
         printf("%c %zu  %s / %s\n       %s, %u compute units, %.1f GiB, driver %s, %s\n",
                d->device_id == chosen ? '*' : ' ', i, d->platform, d->name, type_name(d->type),

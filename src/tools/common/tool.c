@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,10 +48,28 @@ int tool_option(int argc, char **argv, const char *letters, const struct option 
     const int option = getopt_long(argc, argv, letters, options, NULL);
     for (; option != -1 && option != '?' && optarg && !*optarg && options->name; options++)
         if (options->val == option) {
-            fprintf(stderr, "%s: --%s is empty\n", tool, options->name);
+            tool_complain("--%s is empty", options->name);
             return '?';
         }
     return option;
+}
+
+int tool_complain(const char *fmt, ...)
+{
+    va_list list;
+    va_start(list, fmt);
+    fprintf(stderr, "%s%s: ", isatty(STDERR_FILENO) ? "\r\033[K" : "", tool);
+    vfprintf(stderr, fmt, list);
+    fputc('\n', stderr);
+    va_end(list);
+    return 2;
+}
+
+bool tool_number(const char *text, double least, double *value)
+{
+    char *end;
+    *value = strtod(text, &end);
+    return end != text && !*end && *value >= least && *value < 1e15;
 }
 
 /* ---- Sentences ---- */
