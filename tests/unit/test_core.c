@@ -395,6 +395,33 @@ static void test_forced_variants_twice(void **state)
     unsetenv("LLMK_VARIANT");
 }
 
+/* The sentence has the names of all that there are, the last one whole. */
+static void test_forced_variants_that_there_are_not(void **state)
+{
+    (void)state;
+    for (llmk_op id = 0; id < 64; id++) {
+        const llmk_operator *op = llmk_operator_get(id);
+        char text[128], last[192];
+        llmk_context_options o = LLMK_INIT(llmk_context_options);
+        if (!op)
+            continue;
+        llmk_join(text, sizeof text, op->name, ":none", NULL);
+        llmk_join(last, sizeof last, ", ", op->variants[op->variant_count - 1].name, NULL);
+        o.variant = text;
+        assert_refused(&o, LLMK_INVALID_ARGUMENT, last);
+        assert_string_equal(strrchr(llmk_error_message(), ','), last);
+        for (size_t i = 0; i < op->config_count; i++) {
+            const char *variant = op->configs[i].variant;
+            if (i + 1 < op->config_count && strcmp(variant, op->configs[i + 1].variant) == 0)
+                continue; /* the last of a variant's */
+            llmk_join(text, sizeof text, op->name, ":", variant, "@none", NULL);
+            llmk_join(last, sizeof last, ", ", variant, "@", op->configs[i].name, NULL);
+            assert_refused(&o, LLMK_INVALID_ARGUMENT, last);
+            assert_string_equal(strrchr(llmk_error_message(), ','), last);
+        }
+    }
+}
+
 /* A variant that is never chosen on a CPU, unless forced: by its operator's name or by "*". */
 static void test_forced_where_it_is_not_chosen(void **state)
 {
@@ -732,6 +759,7 @@ int main(void)
         cmocka_unit_test(test_options),
         cmocka_unit_test(test_forced_variants),
         cmocka_unit_test(test_forced_variants_twice),
+        cmocka_unit_test(test_forced_variants_that_there_are_not),
         cmocka_unit_test(test_forced_where_it_is_not_chosen),
         cmocka_unit_test(test_forced_variant_cannot),
         cmocka_unit_test(test_callers_context),

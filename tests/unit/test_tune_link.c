@@ -24,11 +24,15 @@ static void rest(double seconds)
 static int work(void)
 {
     char line[1024];
+    bool lost = false;
     setvbuf(stdout, NULL, _IONBF, 0);
     while (fgets(line, sizeof line, stdin)) {
         const char *word = strchr(line, ' ');
         if (strncmp(line, "case", 4) == 0) {
             printf("ok\tx=f16\tm=1\tcpu\tdefault\tcpu@1x4\tportable\n");
+        } else if (lost || strncmp(word, " lost", 5) == 0) {
+            lost = true; /* as a device that had a fault: nothing works from here on */
+            printf("no\tthe device is lost\n");
         } else if (strncmp(word, " slow", 5) == 0) {
             rest(5.5);
             printf("ok\n");
@@ -70,7 +74,8 @@ static void test_whatever_it_answers(void **state)
     (void)state;
     static const struct {
         const char *candidate, *sentence;
-    } cases[] = {{"crash", "ended with signal 9"},
+    } cases[] = {{"lost", "the device is lost"},
+                 {"crash", "ended with signal 9"},
                  {"half", "exited with status 3"},
                  {"endless", "the worker crashed"},
                  {"words", "gave no times"},
