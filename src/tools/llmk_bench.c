@@ -13,7 +13,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static const char usage[] =
     "usage: llmk-bench [options] CASE...\n"
@@ -358,13 +357,6 @@ static int check_jobs(bench_session *s, const job_list *jobs)
 
 /* ---- Timing ---- */
 
-static void show_progress(size_t i, size_t count, const char *text)
-{
-    if (isatty(STDERR_FILENO))
-        fprintf(stderr, "\r\033[K%s%.0zu%s%.0zu%s%.100s", count ? "[" : "", count ? i + 1 : 0,
-                count ? "/" : "", count, count ? "] " : "", text);
-}
-
 static int table_width(const job_list *jobs)
 {
     size_t width = 4;
@@ -386,12 +378,12 @@ static int time_jobs(bench_session *s, const job_list *jobs, const settings *set
     bench_row *rows = calloc(jobs->count ? 2 * jobs->count : 1, sizeof *rows);
     if (!rows)
         return tool_complain("out of memory");
-    show_progress(0, 0, "measuring the device");
+    tool_progress("measuring the device");
     if (!bench_session_probe(s, error, sizeof error)) {
         free(rows);
         return tool_complain("%s", error) - 1;
     }
-    show_progress(0, 0, "");
+    tool_progress("%s", "");
     bench_print_device(stdout, s);
     if (bench_clblast_note())
         printf("%s\n\n", bench_clblast_note());
@@ -399,10 +391,10 @@ static int time_jobs(bench_session *s, const job_list *jobs, const settings *set
     for (size_t i = 0; i < jobs->count; i++) {
         const case_line *line = &jobs->list[i].line;
         const size_t first = count;
-        show_progress(i, jobs->count, jobs->list[i].text);
+        tool_progress("[%zu/%zu] %s", i + 1, jobs->count, jobs->list[i].text);
         bench_session_time(s, line, &rows[count++]);
         count += bench_clblast_time(s, line, &rows[count]);
-        show_progress(0, 0, "");
+        tool_progress("%s", "");
         for (size_t r = first; r < count; r++) {
             memcpy(rows[r].name, jobs->list[i].name, sizeof rows[r].name);
             bench_print_row(stdout, &rows[r], &s->roof, width);

@@ -16,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <unistd.h>
 
 static const char usage[] =
     "usage: llmk-tune [options] [CASE...]\n"
@@ -247,15 +246,14 @@ static void show_progress(const run_state *r, const char *what, const char *text
     const double spent = tune_now() - r->started, budget = r->set->budget;
     const double done =
         fmax((double)r->at / (double)r->plan.count, budget > 0 ? spent / budget : 0);
-    if (!isatty(STDERR_FILENO))
-        return;
     if (budget > 0)
         snprintf(limit, sizeof limit, " of %.0f", budget);
     memset(bar, ' ', WIDTH);
     memset(bar, '=', (size_t)(fmin(done, 1) * WIDTH));
     bar[WIDTH] = '\0';
-    fprintf(stderr, "\r\033[K[%s] %zu/%zu cases, %.0f%s s  %s%.80s", bar,
-            r->at < r->plan.count ? r->at + 1 : r->at, r->plan.count, spent, limit, what, text);
+    tool_progress("[%s] %zu/%zu cases, %.0f%s s  %s%s", bar,
+                  r->at < r->plan.count ? r->at + 1 : r->at, r->plan.count, spent, limit, what,
+                  text);
 }
 
 static void report_dropped(void *user, const char *candidate, const char *why)
@@ -483,8 +481,7 @@ static int tune_all(run_state *r)
     const bool all = going && r->at == r->plan.count;
     while (going && (old = to_revisit(r, 0)) != NULL)
         going = revisit(r, old) && goes_on(r);
-    if (isatty(STDERR_FILENO))
-        fputs("\r\033[K", stderr);
+    tool_progress("%s", "");
     print_findings(r);
     printf(
         "%s%zu of %zu cases measured%s, %zu of them tuned; %zu measured before, %zu not possible "

@@ -5,6 +5,7 @@ test_scripts.py LLMK_BENCH runs also what talks to the real llmk-bench.
 """
 
 import contextlib
+import fcntl
 import importlib.machinery
 import importlib.util
 import io
@@ -12,9 +13,11 @@ import json
 import os
 import pty
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import textwrap
 import unittest
 
@@ -567,6 +570,7 @@ class Scripts(unittest.TestCase):
         if not LLMK_BENCH or not os.path.exists(tune):
             self.skipTest("no llmk-tune beside the llmk-bench given")
         ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 45, 0, 0))
         with subprocess.Popen(
                 [tune, "--budget", "0", "--db",
                  os.path.join(self.folder.name, "rows.json"), "--seconds", "0.01", "add cols=64",
@@ -580,6 +584,9 @@ class Scripts(unittest.TestCase):
         self.assertEqual(run.returncode, 0, text)
         self.assertRegex(text, rb"\[ {20}\] 1/2 cases, \d+ s  add")
         self.assertRegex(text, rb"\[={10} {10}\] 2/2 cases, \d+ s  add")
+        for line in text.replace(b"\x1b[K", b"").split(b"\r"):  # none goes on in the next
+            self.assertLess(len(line), 45, text)
+        self.assertTrue(text.endswith(b"\r\x1b[K"), text)
 
     HUGE = ("rmsnorm rows=99999999999 h=99999999", "linear n=99999999999 k=99999999",
             "linear n=9999999 k=9999999", "gated_activation rows=0 d=9007199254740992",

@@ -1,6 +1,6 @@
 #include "tools/common/tool.h"
 
-#include <llmk/llmk.h>
+#include "core/core.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 /* Where a standard stream is closed, no file or pipe of ours is to take its place. */
@@ -54,11 +55,29 @@ int tool_option(int argc, char **argv, const char *letters, const struct option 
     return option;
 }
 
+void tool_progress(const char *fmt, ...)
+{
+    char text[512];
+    struct winsize window;
+    va_list list;
+    if (!isatty(STDERR_FILENO))
+        return;
+    /* A line that goes on in the next could not be taken away again. */
+    size_t size =
+        ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col ? window.ws_col : 80;
+    size = size < sizeof text ? size : sizeof text;
+    va_start(list, fmt);
+    llmk_vprint(text, size, fmt, list);
+    va_end(list);
+    fprintf(stderr, "\r\033[K%s", text);
+}
+
 int tool_complain(const char *fmt, ...)
 {
     va_list list;
     va_start(list, fmt);
-    fprintf(stderr, "%s%s: ", isatty(STDERR_FILENO) ? "\r\033[K" : "", tool);
+    tool_progress("%s", "");
+    fprintf(stderr, "%s: ", tool);
     vfprintf(stderr, fmt, list);
     fputc('\n', stderr);
     va_end(list);

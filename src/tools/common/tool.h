@@ -15,6 +15,9 @@ int tool_option(int argc, char **argv, const char *letters, const struct option 
 /* Says a sentence after the tool's name, in the place of a progress line. Returns 2, the status of a
  * command line that makes no sense. */
 int tool_complain(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* Where stderr is a terminal: shows a line in the place of the last, cut to the terminal's width. ""
+ * takes it away. */
+void tool_progress(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* A number from `least` to less than 10^15, and nothing else; false where it is none. */
 bool tool_number(const char *text, double least, double *value);
 
