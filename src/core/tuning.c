@@ -132,6 +132,8 @@ bool llmk_tuning_is_for(const llmk_context *ctx, const llmk_tuning_row *row)
 {
     char architecture[128];
     llmk_tuning_architecture(ctx, architecture, sizeof architecture);
+    if (row->image && !is(ctx->forced_image, row->image))
+        return false;
     return row->device         ? is(row->device, ctx->caps.device_name)
            : row->architecture ? is(row->architecture, architecture)
            : row->vendor       ? is(row->vendor, llmk_tuning_vendor(ctx))

@@ -412,7 +412,9 @@ bool tune_db_list(const char *path, const llmk_context *ctx, FILE *out, char *er
         if (!r.not_text && !r.from && !json_is_object(measured))
             llmk_no(&why, "a note: not measured");
         else if (!r.not_text && !llmk_tuning_is_for(ctx, &r))
-            llmk_no(&why, "for another device");
+            llmk_no(&why, r.image && !same(r.image, ctx->forced_image)
+                              ? "for where LLMK_IMAGE is as it was measured"
+                              : "for another device");
         else
             llmk_tuning_check(ctx, &r, &why);
         char times[128] = "", image[32];
