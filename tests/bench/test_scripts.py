@@ -701,6 +701,8 @@ class Scripts(unittest.TestCase):
                 ("n" * 100 + ": rmsnorm\n", 2, "m.txt:1: expected"),
                 ("a: rmsnorm " + "h" * 500 + "\n", 2, "m.txt:1: expected"),
                 ("# nothing\n", 2, "m.txt:1: no cases"),
+                ('a"b: rmsnorm h=64\n', 2, "m.txt:1: expected"),
+                ("\x1b[2Ja: \x1bfuture h=64\nnorm: rmsnorm h=64\n", 0, "[2Ja is not timed: no operator"),
                 ("later: future h=64\nnorm: rmsnorm h=64\n", 0, "later is not timed: no operator")):
             with self.subTest(message), open(os.path.join(self.folder.name, "m.txt"), "w",
                                              encoding="utf-8") as file:
@@ -708,12 +710,16 @@ class Scripts(unittest.TestCase):
                 file.close()
                 done = self.llmk_bench("--check", "--lists", self.folder.name, "--model", "m")
                 self.assertIn(message, done.stderr)
+                self.assertNotIn("\x1b", done.stdout + done.stderr)
                 self.assertEqual(done.returncode, status)
 
     def test_llmk_bench_reads_regular_lists(self):
         os.mkfifo(os.path.join(self.folder.name, "pipe.txt"))
+        with open(os.path.join(self.folder.name, "\x1b[2J.txt"), "w", encoding="utf-8") as file:
+            file.write("# \x1b[31mred\n")
         done = self.llmk_bench("--list", "--lists", self.folder.name, timeout=60)
         self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn("\x1b", done.stdout)
         done = self.llmk_bench("--check", "--lists", self.folder.name, "--model", "pipe", timeout=60)
         self.assertEqual(done.returncode, 2)
         self.assertIn("not a regular file", done.stderr)

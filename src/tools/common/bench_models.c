@@ -63,11 +63,12 @@ static bool parse_line(char *line, uint64_t tokens, bench_model_case *out)
 {
     out->name[0] = '\0';
     line[strcspn(line, "#")] = '\0';
+    llmk_make_printable(line, false); /* its words come out again, */
     char *name = trim(line);
     if (!*name)
         return true;
     char *colon = strchr(name, ':');
-    if (!colon)
+    if (!colon || strchr(name, '"')) /* and between quotes */
         return false;
     *colon = '\0';
     return snprintf(out->name, sizeof out->name, "%s", trim(name)) < (int)sizeof out->name &&
@@ -129,12 +130,14 @@ size_t bench_models_list(const char *dir, const char *name, FILE *out)
     const int count = scandir(dir, &entries, is_list, alphasort);
     size_t listed = 0;
     for (int i = 0; i < count; i++) {
-        char path[1280], line[256] = "";
+        char path[1280], entry[256], line[256] = "";
         size_t bytes;
         const size_t length = strlen(entries[i]->d_name) - 4;
         const bool wanted =
             !name || (strlen(name) == length && !strncmp(name, entries[i]->d_name, length));
         snprintf(path, sizeof path, "%s/%s", dir, entries[i]->d_name);
+        llmk_join(entry, sizeof entry, entries[i]->d_name, NULL);
+        llmk_make_printable(entry, false);
         char *text = wanted ? llmk_read_file(path, MOST_BYTES, &bytes, NULL) : NULL;
         if (text && bytes && text[0] == '#') {
             text[bytes] = '\0';
@@ -144,8 +147,7 @@ size_t bench_models_list(const char *dir, const char *name, FILE *out)
         }
         free(text);
         if (wanted)
-            fprintf(out, "    %-16.*s %s\n", (int)length, entries[i]->d_name,
-                    line[0] ? trim(line + 1) : "");
+            fprintf(out, "    %-16.*s %s\n", (int)length, entry, line[0] ? trim(line + 1) : "");
         listed += wanted;
         free(entries[i]);
     }

@@ -132,7 +132,8 @@ static void put_script(llmk_new_file *out, const char *prefix, const bench_sessi
     put(out, "data = '%s.dat'\ncopy = %.6g # TB/s\nfma = %.6g # TFLOP/s\nmatrix = %.6g\n", name,
         s->roof.copy_gbs * 1e-3, s->roof.fma_tflops, s->roof.matrix_tflops);
     put(out, "set title '%s' noenhanced\nset xlabel 'FLOPs a byte'\nset ylabel 'TFLOP/s'\n", title);
-    put(out, "set logscale xy\nset grid\nset key bottom right\nset xrange [0.05:10000]\n"
+    put(out, "set logscale xy\nset samples 1000\nset grid\nset key bottom right\nset xrange "
+             "[0.05:10000]\n"
              "low(a, b) = a < b ? a : b\n");
     static const char *const outputs[][2] = {{"svg size 960,640 background 'white'", "svg"},
                                              {"pngcairo size 960,640", "png"}};
