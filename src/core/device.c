@@ -246,6 +246,7 @@ void llmk_caps_fill_info(const llmk_caps *caps, llmk_device_info *info)
 typedef struct device_set {
     cl_device_id *ids;
     size_t count;
+    char idle[128]; /* the name of a platform that has none; "": there is no such */
 } device_set;
 
 static llmk_status find_devices(device_set *set)
@@ -262,8 +263,10 @@ static llmk_status find_devices(device_set *set)
         return llmk_fail_cl(NULL, err, "clGetPlatformIDs");
     for (cl_uint i = 0; i < platform_count; i++) {
         cl_uint n = 0;
-        if (clGetDeviceIDs(platforms[i], CL_DEVICE_TYPE_ALL, 0, NULL, &n) != CL_SUCCESS || n == 0)
+        if (clGetDeviceIDs(platforms[i], CL_DEVICE_TYPE_ALL, 0, NULL, &n) != CL_SUCCESS || n == 0) {
+            read_platform_name(platforms[i], set->idle, sizeof set->idle);
             continue;
+        }
         cl_device_id *grown = realloc(set->ids, (set->count + n) * sizeof *grown);
         if (!grown) {
             free(set->ids);
@@ -371,8 +374,14 @@ llmk_status llmk_device_choose(const llmk_log *log, cl_device_id *device)
     LLMK_TRY(find_devices(&set));
     if (set.count == 0) {
         free(set.ids);
-        return llmk_fail(LLMK_NO_DEVICE, "no OpenCL device found: install an OpenCL driver "
-                                         "(on Debian and Ubuntu, pocl-opencl-icd runs on any CPU)");
+        return set.idle[0]
+                   ? llmk_fail(LLMK_NO_DEVICE,
+                               "no OpenCL device found: the driver \"%s\" is there and has none "
+                               "(PoCL, where it cannot write to ~/.cache or POCL_CACHE_DIR)",
+                               set.idle)
+                   : llmk_fail(LLMK_NO_DEVICE,
+                               "no OpenCL device found: install an OpenCL driver (on Debian and "
+                               "Ubuntu, pocl-opencl-icd runs on any CPU)");
     }
     double best = -1;
     size_t found = 0; /* as llmk_device_list counts */

@@ -70,7 +70,7 @@ static int list_devices(cl_device_id chosen)
                d->compute_units, gib(d->global_bytes), d->driver, d->version);
     }
     if (count == 0)
-        printf("  none: install an OpenCL driver (pocl-opencl-icd runs on any CPU)\n");
+        printf("  none\n"); /* why is said where a context is made */
     free(devices);
     return 0;
 }

@@ -11,7 +11,7 @@
 /* Devices that no driver has: `broken` of them before those of every platform. */
 static int places[2];
 static cl_uint broken;
-static bool nothing_works;
+static bool nothing_works, no_devices;
 /* What every device answers to cl_khr_spirv_queries; NULL: what it is. */
 static const char *const *spirv_extensions;
 static size_t spirv_extension_count;
@@ -31,6 +31,8 @@ cl_int __wrap_clGetDeviceIDs(cl_platform_id platform, cl_device_type type, cl_ui
 cl_int __wrap_clGetDeviceIDs(cl_platform_id platform, cl_device_type type, cl_uint capacity,
                              cl_device_id *devices, cl_uint *count)
 {
+    if (no_devices)
+        return CL_DEVICE_NOT_FOUND;
     for (cl_uint i = 0; devices && i < broken; i++)
         devices[i] = broken_device(i);
     const cl_int err =
@@ -164,6 +166,23 @@ static void test_nothing_works(void **state)
     assert_true(count >= 1);
 }
 
+/* A driver that is installed need not be, once more. */
+static void test_no_devices(void **state)
+{
+    (void)state;
+    size_t count = 99;
+    llmk_context *ctx = NULL;
+    no_devices = true;
+    name = "A platform";
+    assert_int_equal(llmk_context_create(NULL, &ctx), LLMK_NO_DEVICE);
+    name = NULL;
+    assert_non_null(strstr(llmk_error_message(), "\"A platform\" is there and has none"));
+    assert_null(strstr(llmk_error_message(), "install"));
+    assert_int_equal(llmk_device_list(NULL, 0, &count), LLMK_OK);
+    assert_int_equal(count, 0);
+    no_devices = false;
+}
+
 static bool says_coopmat(const char *const *names, size_t count)
 {
     llmk_device_info infos[MOST];
@@ -227,9 +246,9 @@ static void test_long_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_left_out),      cmocka_unit_test(test_said),
-        cmocka_unit_test(test_nothing_works), cmocka_unit_test(test_spirv_extensions),
-        cmocka_unit_test(test_long_names),
+        cmocka_unit_test(test_left_out),         cmocka_unit_test(test_said),
+        cmocka_unit_test(test_nothing_works),    cmocka_unit_test(test_no_devices),
+        cmocka_unit_test(test_spirv_extensions), cmocka_unit_test(test_long_names),
     };
     unsetenv("LLMK_DEVICE");
     unsetenv("LLMK_LOG");
