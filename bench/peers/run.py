@@ -113,6 +113,12 @@ def main():
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--stdin", action="store_true")
     options = parser.parse_args()
+    if options.json:  # before minutes of timing
+        try:
+            with open(options.json, "a", encoding="utf-8"):
+                pass
+        except OSError as error:
+            parser.error(f"--json: {error}")
     answers = Answers() if options.stdin else None
     try:
         bench = Bench()

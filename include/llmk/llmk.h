@@ -295,7 +295,7 @@ LLMK_API llmk_status llmk_context_device_info(llmk_context *ctx, llmk_device_inf
 /* What is kept on disk for this user: built programs and verdicts of self-tests. */
 typedef struct llmk_cache_info {
     size_t struct_size;
-    char folder[1024]; /* "" where the cache is off */
+    char folder[4096]; /* "" where the cache is off, as it is where the name would be longer */
     uint64_t files;
     uint64_t bytes;
 } llmk_cache_info;

@@ -26,6 +26,7 @@
 #define MAX_TEMPORARY_AGE INT64_C(86400)
 #define TOUCH_AGE         INT64_C(3600)
 #define SWEEP_AGE         INT64_C(86400)
+#define MOST_AHEAD        INT64_C(3600) /* file systems keep finer times than time() tells */
 #define MAX_BLOB_AGE      (90 * INT64_C(86400))
 #define MAX_CROWDED_AGE   INT64_C(86400)
 #define MANY_BLOBS        10000
@@ -73,7 +74,7 @@ static char *choose_dir(const char *option)
  * symbolic link must be ours as well, or another user could point us at any folder we own. */
 static bool make_dir(const char *dir)
 {
-    char path[4096];
+    char path[sizeof((llmk_cache_info *)NULL)->folder];
     if (strlen(dir) >= sizeof path)
         return false;
     snprintf(path, sizeof path, "%s", dir);
@@ -104,10 +105,12 @@ llmk_cache *llmk_cache_open(const char *dir_option, const llmk_log *log, llmk_ti
     cache->times = times;
     cache->dir = choose_dir(dir_option);
     if (cache->dir && !make_dir(cache->dir)) {
+        char head[1025];
+        llmk_join(head, sizeof head, cache->dir, NULL);
         llmk_log_write(log, LLMK_LOG_WARN,
-                       "the cache folder %.1024s cannot be used (it must be writable, and by its "
-                       "owner alone): nothing is kept on disk",
-                       cache->dir);
+                       "the cache folder %s cannot be used (it must be writable, and by its owner "
+                       "alone): nothing is kept on disk",
+                       head);
         free(cache->dir);
         cache->dir = NULL;
     }
@@ -248,7 +251,7 @@ static bool sweep_is_due(int dir, time_t now)
 {
     struct stat st;
     if (fstatat(dir, SWEEP_STAMP, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
-        st.st_mtime <= now && now - st.st_mtime < SWEEP_AGE)
+        st.st_mtime - now < MOST_AHEAD && now - st.st_mtime < SWEEP_AGE)
         return false;
     const int stamp =
         openat(dir, SWEEP_STAMP, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);

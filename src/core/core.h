@@ -7,6 +7,7 @@
 
 #include <llmk/llmk.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 
 /* Returns from the enclosing function where `expr` is not LLMK_OK. */
@@ -56,6 +57,10 @@ char *llmk_read_file(const char *path, size_t most, size_t *length, llmk_reason 
 
 /* Refuses a struct_size that no version of the struct, of `size` bytes in this one, can have. */
 llmk_status llmk_check_info(const char *function, size_t given, size_t size);
+/* For functions that list: refuses NULL where there must be something, and as above by the first of
+ * `capacity` structs, whose struct_size all of them have: `*entry`. `name`: of the parameter. */
+llmk_status llmk_check_infos(const char *function, const char *name, const void *infos,
+                             size_t capacity, const size_t *count, size_t size, size_t *entry);
 /* Copies as much of `known` as the caller's struct holds; what this version does not know is zero.
  */
 void llmk_fill_info(void *info, size_t given, const void *known, size_t size);
@@ -203,9 +208,12 @@ const char *llmk_cache_dir(const llmk_cache *cache);
 #define LLMK_HASH_SEED 0xcbf29ce484222325u
 uint64_t llmk_hash(uint64_t seed, const void *data, size_t size);
 
-/* Writes the strings up to a NULL one after the other to `out`, cut where it ends: what snprintf
- * does with %s, at a tenth of the time, for the keys and defines of every call. */
+/* Writes the strings up to a NULL one after the other to `out`, cut where it ends, but no character
+ * of UTF-8 in two: what snprintf does with %s, at a tenth of the time, for the keys and defines of
+ * every call. */
 void llmk_join(char *out, size_t size, ...) __attribute__((sentinel));
+/* vsnprintf that cuts as llmk_join does. */
+void llmk_vprint(char *out, size_t size, const char *fmt, va_list args) LLMK_PRINTF(3, 0);
 /* Puts blanks in the place of control characters, which a terminal would obey, in a text that files
  * or devices had a hand in. Line feeds stay where `lines` may be several. */
 void llmk_make_printable(char *text, bool lines);

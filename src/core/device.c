@@ -23,15 +23,40 @@
 
 #define AMD_MAX_WORK_GROUP 256
 
+/* malloc'ed; "" where there is no answer, NULL without memory. */
+static char *all_of(cl_device_id device, cl_device_info what)
+{
+    size_t length = 0;
+    if (clGetDeviceInfo(device, what, 0, NULL, &length) != CL_SUCCESS)
+        length = 0;
+    char *text = calloc(length + 1, 1);
+    if (text && length && clGetDeviceInfo(device, what, length, text, NULL) != CL_SUCCESS)
+        text[0] = '\0';
+    return text;
+}
+
+/* What `out` holds of a text; frees it. */
+static void keep_head(char *text, char *out, size_t size)
+{
+    llmk_join(out, size, text ? text : "", NULL);
+    free(text);
+}
+
 static void read_string(cl_device_id device, cl_device_info what, char *out, size_t size)
 {
-    char text[1024] = "";
+    keep_head(all_of(device, what), out, size);
+}
+
+static void read_platform_name(cl_platform_id platform, char *out, size_t size)
+{
     size_t length = 0;
-    out[0] = '\0';
-    if (clGetDeviceInfo(device, what, sizeof text, text, &length) != CL_SUCCESS || length == 0)
-        return;
-    text[sizeof text - 1] = '\0';
-    snprintf(out, size, "%s", text);
+    if (clGetPlatformInfo(platform, CL_PLATFORM_NAME, 0, NULL, &length) != CL_SUCCESS)
+        length = 0;
+    char *text = calloc(length + 1, 1);
+    if (text && length &&
+        clGetPlatformInfo(platform, CL_PLATFORM_NAME, length, text, NULL) != CL_SUCCESS)
+        text[0] = '\0';
+    keep_head(text, out, size);
 }
 
 static uint64_t read_u64(cl_device_id device, cl_device_info what)
@@ -129,8 +154,7 @@ llmk_status llmk_caps_read(cl_device_id device, llmk_caps *caps)
         clGetDeviceInfo(device, CL_DEVICE_PLATFORM, sizeof caps->platform, &caps->platform, NULL);
     if (err != CL_SUCCESS)
         return llmk_fail_cl(NULL, err, "clGetDeviceInfo");
-    clGetPlatformInfo(caps->platform, CL_PLATFORM_NAME, sizeof caps->platform_name - 1,
-                      caps->platform_name, NULL);
+    read_platform_name(caps->platform, caps->platform_name, sizeof caps->platform_name);
     char vendor[128];
     read_string(device, CL_DEVICE_VENDOR, vendor, sizeof vendor);
     read_string(device, CL_DEVICE_NAME, caps->device_name, sizeof caps->device_name);
@@ -165,12 +189,9 @@ llmk_status llmk_caps_read(cl_device_id device, llmk_caps *caps)
         caps->compute_capability =
             (uint32_t)(10 * read_u64(device, CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV) +
                        read_u64(device, CL_DEVICE_COMPUTE_CAPABILITY_MINOR_NV));
-    size_t length = 0;
-    clGetDeviceInfo(device, CL_DEVICE_EXTENSIONS, 0, NULL, &length);
-    caps->extensions = calloc(length + 1, 1);
+    caps->extensions = all_of(device, CL_DEVICE_EXTENSIONS);
     if (!caps->extensions)
         return llmk_fail(LLMK_OUT_OF_MEMORY, "out of memory for the extension string");
-    clGetDeviceInfo(device, CL_DEVICE_EXTENSIONS, length, caps->extensions, NULL);
     caps->subgroup_sizes = read_subgroup_sizes(caps);
     caps->source_options = source_options_of(caps);
     /* Intel's compiler for CPUs ends the process where B is not in its own layout. */
@@ -225,6 +246,7 @@ void llmk_caps_fill_info(const llmk_caps *caps, llmk_device_info *info)
 typedef struct device_set {
     cl_device_id *ids;
     size_t count;
+    char idle[128]; /* the name of a platform that has none; "": there is no such */
 } device_set;
 
 static llmk_status find_devices(device_set *set)
@@ -241,8 +263,10 @@ static llmk_status find_devices(device_set *set)
         return llmk_fail_cl(NULL, err, "clGetPlatformIDs");
     for (cl_uint i = 0; i < platform_count; i++) {
         cl_uint n = 0;
-        if (clGetDeviceIDs(platforms[i], CL_DEVICE_TYPE_ALL, 0, NULL, &n) != CL_SUCCESS || n == 0)
+        if (clGetDeviceIDs(platforms[i], CL_DEVICE_TYPE_ALL, 0, NULL, &n) != CL_SUCCESS || n == 0) {
+            read_platform_name(platforms[i], set->idle, sizeof set->idle);
             continue;
+        }
         cl_device_id *grown = realloc(set->ids, (set->count + n) * sizeof *grown);
         if (!grown) {
             free(set->ids);
@@ -272,12 +296,9 @@ static bool can_read(cl_device_id device, const llmk_log *log, llmk_caps *caps, 
 
 llmk_status llmk_device_list(llmk_device_info *devices, size_t capacity, size_t *count)
 {
-    if (!count || (!devices && capacity > 0))
-        return llmk_fail(LLMK_INVALID_ARGUMENT, "llmk_device_list: %s is NULL",
-                         count ? "devices" : "count");
-    const size_t entry = capacity > 0 ? devices[0].struct_size : 0;
-    if (capacity > 0)
-        LLMK_TRY(llmk_check_info("llmk_device_list: devices[0]", entry, sizeof *devices));
+    size_t entry;
+    LLMK_TRY(llmk_check_infos("llmk_device_list", "devices", devices, capacity, count,
+                              sizeof *devices, &entry));
     llmk_log log;
     LLMK_TRY(llmk_log_init(&log, &(llmk_context_options){0}));
     device_set set;
@@ -353,8 +374,14 @@ llmk_status llmk_device_choose(const llmk_log *log, cl_device_id *device)
     LLMK_TRY(find_devices(&set));
     if (set.count == 0) {
         free(set.ids);
-        return llmk_fail(LLMK_NO_DEVICE, "no OpenCL device found: install an OpenCL driver "
-                                         "(on Debian and Ubuntu, pocl-opencl-icd runs on any CPU)");
+        return set.idle[0]
+                   ? llmk_fail(LLMK_NO_DEVICE,
+                               "no OpenCL device found: the driver \"%s\" is there and has none "
+                               "(PoCL, where it cannot write to ~/.cache or POCL_CACHE_DIR)",
+                               set.idle)
+                   : llmk_fail(LLMK_NO_DEVICE,
+                               "no OpenCL device found: install an OpenCL driver (on Debian and "
+                               "Ubuntu, pocl-opencl-icd runs on any CPU)");
     }
     double best = -1;
     size_t found = 0; /* as llmk_device_list counts */

@@ -273,12 +273,9 @@ static void describe(const llmk_embedded_file *file, void *array, size_t entry, 
 
 llmk_status llmk_image_list(llmk_image_info *images, size_t capacity, size_t *count)
 {
-    if (!count || (!images && capacity > 0))
-        return llmk_fail(LLMK_INVALID_ARGUMENT, "llmk_image_list: %s is NULL",
-                         count ? "images" : "count");
-    const size_t entry = capacity > 0 ? images[0].struct_size : 0;
-    if (capacity > 0)
-        LLMK_TRY(llmk_check_info("llmk_image_list: images[0]", entry, sizeof *images));
+    size_t entry;
+    LLMK_TRY(llmk_check_infos("llmk_image_list", "images", images, capacity, count, sizeof *images,
+                              &entry));
     *count = 0;
     for (size_t i = 0; i < llmk_embedded_file_count; i++, (*count)++)
         if (*count < capacity)

@@ -11,6 +11,20 @@ llmk_status llmk_check_info(const char *function, size_t given, size_t size)
                      given, size);
 }
 
+llmk_status llmk_check_infos(const char *function, const char *name, const void *infos,
+                             size_t capacity, const size_t *count, size_t size, size_t *entry)
+{
+    char first[64];
+    *entry = 0;
+    if (!count || (!infos && capacity > 0))
+        return llmk_fail(LLMK_INVALID_ARGUMENT, "%s: %s is NULL", function, count ? name : "count");
+    if (capacity == 0)
+        return LLMK_OK;
+    memcpy(entry, infos, sizeof *entry);
+    llmk_join(first, sizeof first, function, ": ", name, "[0]", NULL);
+    return llmk_check_info(first, *entry, size);
+}
+
 void llmk_fill_info(void *info, size_t given, const void *known, size_t size)
 {
     unsigned char *bytes = info;

@@ -1,7 +1,6 @@
 /* log.c - messages to the caller's callback and, where LLMK_LOG asks for it, to stderr. */
 #include "core/core.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
@@ -35,7 +34,7 @@ void llmk_log_write(const llmk_log *log, llmk_log_level level, const char *fmt, 
     char text[2048];
     va_list args;
     va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
+    llmk_vprint(text, sizeof text, fmt, args);
     va_end(args);
     llmk_make_printable(text, false);
     if (to_callback)

@@ -137,7 +137,7 @@ llmk_status llmk_check_forced_variants(const char *text, const char *from)
             return llmk_fail(LLMK_INVALID_ARGUMENT, "%s: there is no operator \"%s\"", from,
                              op_name);
         if (!llmk_choice_parse(op, name, &choice)) {
-            char known[256];
+            char known[1024];
             list_choices(op, name, known, sizeof known);
             return llmk_fail(LLMK_INVALID_ARGUMENT,
                              "%s: operator %s has no variant \"%s\"; it has %s", from, op_name,
@@ -352,15 +352,15 @@ static bool give_up(llmk_context *ctx, const llmk_operator *op, llmk_choice choi
 
 /* Why no variant serves a call: one after the other. */
 typedef struct refusals {
-    char text[2048];
     size_t length;
+    char text[6144];
 } refusals;
 
 static void refuse(refusals *r, const char *name, const char *why)
 {
-    if (r->length < sizeof r->text)
-        r->length += (size_t)snprintf(r->text + r->length, sizeof r->text - r->length, "%s%s: %s",
-                                      r->length ? "; " : "", name, why);
+    char *end = r->text + r->length;
+    llmk_join(end, sizeof r->text - r->length, r->length ? "; " : "", name, ": ", why, NULL);
+    r->length += strlen(end);
 }
 
 static bool can(llmk_context *ctx, const llmk_operator *op, const void *problem,
@@ -405,7 +405,9 @@ static llmk_status choose_once(llmk_context *ctx, const llmk_operator *op, const
     llmk_choice forced, tuned = {NULL, NULL};
     const bool is_forced = forced_choice(ctx, op, &forced);
     llmk_status failure = LLMK_NO_VARIANT;
-    refusals refused = {.length = 0};
+    refusals refused; /* on the path of every call: not all of it is to be cleared */
+    refused.length = 0;
+    refused.text[0] = '\0';
     c->believed = false;
     *chosen = tuned;
     if (!is_forced)
@@ -442,7 +444,7 @@ static llmk_status choose_once(llmk_context *ctx, const llmk_operator *op, const
                 c->believed = c->believed || tried->believed;
                 verdict_is = tried->status == LLMK_BUILD_FAILED ? LLMK_VERDICT_BUILD_FAILED
                                                                 : LLMK_VERDICT_SELFTEST_FAILED;
-                snprintf(why.text, sizeof why.text, "%.240s", tried->reason);
+                llmk_join(why.text, sizeof why.text, tried->reason, NULL);
                 refuse(&refused, v->name, tried->reason);
             }
         }

@@ -64,10 +64,12 @@ static llmk_status read_file(const char *name, text *out)
     append(out, "", 0);
     if (llmk_source_overridden()) {
         const char *folder = getenv("LLMK_KERNEL_PATH");
+        char head[1025];
         llmk_reason why;
+        llmk_join(head, sizeof head, folder, NULL);
         if (!read_override(folder, name, out, &why))
-            return llmk_fail(LLMK_IO_ERROR, "LLMK_KERNEL_PATH: cannot read %.1024s/%s: %s", folder,
-                             name, why.text);
+            return llmk_fail(LLMK_IO_ERROR, "LLMK_KERNEL_PATH: cannot read %s/%s: %s", head, name,
+                             why.text);
     } else {
         size_t i = 0;
         while (i < llmk_embedded_file_count && strcmp(llmk_embedded_files[i].name, name) != 0)

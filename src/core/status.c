@@ -1,9 +1,6 @@
 /* status.c - status names and the error text of each thread. */
 #include "core/core.h"
 
-#include <stdarg.h>
-#include <stdio.h>
-
 /* Long enough for the head of a driver's build log, where its first errors are. */
 #define MESSAGE_SIZE 8192
 
@@ -19,7 +16,7 @@ llmk_status llmk_fail(llmk_status status, const char *fmt, ...)
     char text[MESSAGE_SIZE]; /* the arguments may point into `message` */
     va_list args;
     va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
+    llmk_vprint(text, sizeof text, fmt, args);
     va_end(args);
     memcpy(message, text, sizeof text);
     return status;
@@ -30,7 +27,7 @@ llmk_status llmk_fail_prefix(llmk_status status, const char *fmt, ...)
     char prefix[512];
     va_list args;
     va_start(args, fmt);
-    vsnprintf(prefix, sizeof prefix, fmt, args);
+    llmk_vprint(prefix, sizeof prefix, fmt, args);
     va_end(args);
     return llmk_fail(status, "%s: %s", prefix, message);
 }
@@ -145,7 +142,7 @@ bool llmk_no(llmk_reason *why, const char *fmt, ...)
     if (!why)
         return false;
     va_start(args, fmt);
-    vsnprintf(why->text, sizeof why->text, fmt, args);
+    llmk_vprint(why->text, sizeof why->text, fmt, args);
     va_end(args);
     return false;
 }

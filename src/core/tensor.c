@@ -37,27 +37,32 @@ llmk_checker llmk_check_begin(llmk_context *ctx, const char *op, bool dry)
     return (llmk_checker){.ctx = ctx, .op = op, .dry = dry, .status = LLMK_OK};
 }
 
+static void set_failure(llmk_checker *c, llmk_status status, const char *fmt, va_list args)
+    LLMK_PRINTF(3, 0);
+static void set_failure(llmk_checker *c, llmk_status status, const char *fmt, va_list args)
+{
+    char text[1024];
+    llmk_vprint(text, sizeof text, fmt, args);
+    c->status = llmk_fail(status, "%s: %s", c->op, text);
+}
+
 static void fail(llmk_checker *c, llmk_status status, const char *fmt, ...) LLMK_PRINTF(3, 4);
 static void fail(llmk_checker *c, llmk_status status, const char *fmt, ...)
 {
-    char text[1024];
     va_list args;
     va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
+    set_failure(c, status, fmt, args);
     va_end(args);
-    c->status = llmk_fail(status, "%s: %s", c->op, text);
 }
 
 void llmk_check_that(llmk_checker *c, bool condition, llmk_status status, const char *fmt, ...)
 {
     if (c->status != LLMK_OK || condition)
         return;
-    char text[1024];
     va_list args;
     va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
+    set_failure(c, status, fmt, args);
     va_end(args);
-    c->status = llmk_fail(status, "%s: %s", c->op, text);
 }
 
 void llmk_check_flags(llmk_checker *c, uint32_t flags, uint32_t known)
@@ -232,6 +237,18 @@ static bool check_buffer(llmk_checker *c, const char *name, const llmk_tensor *t
     return true;
 }
 
+/* For llmk_check_end to look for overlaps. */
+static void remember(llmk_checker *c, const char *name, const llmk_view *view, llmk_role role)
+{
+    if (c->count == LLMK_MAX_VIEWS) {
+        fail(c, LLMK_INTERNAL, "too many tensors");
+        return;
+    }
+    c->views[c->count].name = name;
+    c->views[c->count].view = view;
+    c->views[c->count++].role = role;
+}
+
 static void check_tensor(llmk_checker *c, const char *name, const llmk_tensor *t, uint32_t dtypes,
                          llmk_role role, llmk_view *v)
 {
@@ -334,26 +351,13 @@ static void check_tensor(llmk_checker *c, const char *name, const llmk_tensor *t
     }
     v->rows.offset = t->offset * 8 / bits;
     find_align(c, v, host_pointer, bits);
-    if (c->count == LLMK_MAX_VIEWS) {
-        fail(c, LLMK_INTERNAL, "too many tensors");
-        return;
-    }
-    c->views[c->count].name = name;
-    c->views[c->count].view = v;
-    c->views[c->count++].role = role;
+    remember(c, name, v, role);
 }
 
 void llmk_check_input_of(llmk_checker *c, const char *name, const llmk_view *view)
 {
-    if (c->status != LLMK_OK || !view->present)
-        return;
-    if (c->count == LLMK_MAX_VIEWS) {
-        fail(c, LLMK_INTERNAL, "too many tensors");
-        return;
-    }
-    c->views[c->count].name = name;
-    c->views[c->count].view = view;
-    c->views[c->count++].role = LLMK_INPUT;
+    if (c->status == LLMK_OK && view->present)
+        remember(c, name, view, LLMK_INPUT);
 }
 
 static bool is_present(const llmk_checker *c, const llmk_tensor *t)

@@ -2,18 +2,45 @@
 #include "core/core.h"
 
 #include <stdarg.h>
+#include <stdio.h>
+
+/* Of a text that was cut after `length` bytes: takes off what it has of a character of UTF-8 that is
+ * not all there. */
+static void drop_part(char *text, size_t length)
+{
+    size_t first = length;
+    while (first > 0 && length - first < 3 && ((unsigned char)text[first - 1] & 0xc0) == 0x80)
+        first--;
+    const unsigned char lead = first > 0 ? (unsigned char)text[first - 1] : 0;
+    const size_t wanted = lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : lead >= 0xc0 ? 1 : 0;
+    if (length - first < wanted)
+        text[first - 1] = '\0';
+}
 
 void llmk_join(char *out, size_t size, ...)
 {
     va_list parts;
     size_t length = 0;
+    bool whole = true;
     va_start(parts, size);
-    for (const char *part; (part = va_arg(parts, const char *)) != NULL;)
+    for (const char *part; (part = va_arg(parts, const char *)) != NULL;) {
         while (*part && length + 1 < size)
             out[length++] = *part++;
+        whole = whole && !*part;
+    }
     va_end(parts);
-    if (size > 0)
-        out[length] = '\0';
+    if (size == 0)
+        return;
+    out[length] = '\0';
+    if (!whole)
+        drop_part(out, length);
+}
+
+void llmk_vprint(char *out, size_t size, const char *fmt, va_list args)
+{
+    const int length = vsnprintf(out, size, fmt, args);
+    if (size > 0 && length >= 0 && (size_t)length >= size)
+        drop_part(out, size - 1);
 }
 
 void llmk_make_printable(char *text, bool lines)

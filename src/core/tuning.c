@@ -52,12 +52,7 @@ void llmk_tuning_architecture(const llmk_context *ctx, char *text, size_t size)
 
 const char *llmk_tuning_word(char *out, size_t size, const char *text)
 {
-    size_t n = strlen(text ? text : "?");
-    if (n >= size)
-        for (n = size - 1; n > 0 && ((unsigned char)text[n] & 0xc0) == 0x80;)
-            n--;
-    memcpy(out, text ? text : "?", n);
-    out[n] = '\0';
+    llmk_join(out, size, text ? text : "?", NULL);
     llmk_make_printable(out, false);
     return out;
 }
@@ -137,6 +132,8 @@ bool llmk_tuning_is_for(const llmk_context *ctx, const llmk_tuning_row *row)
 {
     char architecture[128];
     llmk_tuning_architecture(ctx, architecture, sizeof architecture);
+    if (row->image && !is(ctx->forced_image, row->image))
+        return false;
     return row->device         ? is(row->device, ctx->caps.device_name)
            : row->architecture ? is(row->architecture, architecture)
            : row->vendor       ? is(row->vendor, llmk_tuning_vendor(ctx))
@@ -238,14 +235,15 @@ static int in_order(const void *a_, const void *b_)
 
 static void read_users(reading *r)
 {
-    char path[4096];
+    char path[4096], head[41];
     llmk_reason why;
     if (!llmk_tuning_path(path, sizeof path)) {
+        llmk_join(head, sizeof head, path, NULL);
         if (path[0])
             llmk_log_write(&r->ctx->log, LLMK_LOG_WARN,
                            "no tuned rows are taken from the file that LLMK_TUNE_DB, "
-                           "XDG_CONFIG_HOME or HOME names: %.40s... has more than %zu characters",
-                           path, sizeof path - 1);
+                           "XDG_CONFIG_HOME or HOME names: %s... has more than %zu characters",
+                           head, sizeof path - 1);
         return;
     }
     const char *named = getenv("LLMK_TUNE_DB");

@@ -30,7 +30,8 @@ typedef struct llmk_tuning_row {
     const char *op, *types, *shape;
     const char *variant, *config, *hash;
     const char *device, *architecture, *vendor;
-    const char *from; /* not NULL: it was not measured on what it is for, but comes from there */
+    const char *image; /* not NULL: measured where LLMK_IMAGE was that, and good there alone */
+    const char *from;  /* not NULL: it was not measured on what it is for, but comes from there */
     const char *not_text; /* a member that should be a string; "": the row is no object */
 } llmk_tuning_row;
 
@@ -54,7 +55,7 @@ const char *llmk_tuning_from(const llmk_context *ctx, const struct llmk_operator
 bool llmk_tuning_pin(llmk_context *ctx, const struct llmk_operator *op,
                      const struct llmk_choice *choice);
 
-/* Whether a row is for ctx's device. */
+/* Whether a row is for ctx's device, with the images that ctx is held to. */
 bool llmk_tuning_is_for(const llmk_context *ctx, const llmk_tuning_row *row);
 /* Whether its words make sense on ctx's device; writes a sentence where not. */
 bool llmk_tuning_check(const llmk_context *ctx, const llmk_tuning_row *row, llmk_reason *why);

@@ -48,6 +48,10 @@ llmk_tuning_row llmk_tuning_row_of(const json_t *row)
         if (member && !*members[i].value && !r.not_text)
             r.not_text = members[i].name;
     }
+    const json_t *image = json_object_get(json_object_get(row, "measured"), "image");
+    r.image = json_string_value(image);
+    if (image && !r.image && !r.not_text)
+        r.not_text = "image";
     return r;
 }
 

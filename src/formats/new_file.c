@@ -2,6 +2,7 @@
 
 #include "formats/report.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -14,6 +15,8 @@ bool llmk_new_file_open(llmk_new_file *w, const char *path, char *error, size_t 
     const size_t room = strlen(path) + 48;
     struct stat there;
     memset(w, 0, sizeof *w);
+    if (!path[0])
+        return llmk_format_fail(error, error_size, "A file has no name.");
     /* The rename at the end would put a file in the place of a device, a pipe or a link. */
     const bool replaces = lstat(path, &there) == 0;
     if (replaces && !S_ISREG(there.st_mode))
@@ -87,4 +90,46 @@ bool llmk_new_file_close(llmk_new_file *w, bool ok, const char *path,
         (void)unlink(w->temporary);
     free(w->temporary);
     return ok;
+}
+
+bool llmk_new_file_possible(const char *path, char *error, size_t error_size)
+{
+    llmk_new_file trial;
+    if (!llmk_new_file_open(&trial, path, error, error_size))
+        return false;
+    llmk_new_file_close(&trial, false, path, NULL, NULL, 0); /* and away with it */
+    return true;
+}
+
+/* "NAME.1234-0.tmp" */
+static bool is_temporary_of(const char *entry, const char *name)
+{
+    static const char digits[] = "0123456789";
+    const size_t length = strlen(name);
+    if (strncmp(entry, name, length) != 0 || entry[length] != '.')
+        return false;
+    const char *process = entry + length + 1, *dash = process + strspn(process, digits);
+    const char *end = *dash == '-' ? dash + 1 + strspn(dash + 1, digits) : dash;
+    return dash > process && end > dash + 1 && strcmp(end, ".tmp") == 0;
+}
+
+void llmk_new_file_sweep(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
+    char *folder = slash ? strndup(path, (size_t)(name - path)) : strdup(".");
+    DIR *dir = folder ? opendir(folder) : NULL;
+    for (const struct dirent *entry; dir && (entry = readdir(dir)) != NULL;)
+        if (is_temporary_of(entry->d_name, name))
+            (void)unlinkat(dirfd(dir), entry->d_name, 0);
+    if (dir)
+        (void)closedir(dir);
+    free(folder);
+}
+
+bool llmk_same_file(const char *a, const char *b)
+{
+    struct stat first, second;
+    return stat(a, &first) == 0 && stat(b, &second) == 0 && first.st_dev == second.st_dev &&
+           first.st_ino == second.st_ino;
 }

@@ -23,5 +23,12 @@ void llmk_new_file_put(llmk_new_file *file, const void *bytes, size_t size);
 bool llmk_new_file_close(llmk_new_file *file, bool ok, const char *path,
                          bool (*verify)(const char *path, char *error, size_t error_size),
                          char *error, size_t error_size);
+/* Whether such a file can be made, before anything is measured for it: one is, and removed. */
+bool llmk_new_file_possible(const char *path, char *error, size_t error_size);
+/* Removes what writers of the file that were killed left beside it; for a caller that knows that
+ * none is at it. */
+void llmk_new_file_sweep(const char *path);
+/* Whether both names are there, and are one file's: writing the one would take the other. */
+bool llmk_same_file(const char *a, const char *b);
 
 #endif

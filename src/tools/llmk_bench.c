@@ -11,10 +11,8 @@
 
 #include <getopt.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static const char usage[] =
     "usage: llmk-bench [options] CASE...\n"
@@ -107,29 +105,11 @@ typedef struct job_list {
     size_t count;
 } job_list;
 
-__attribute__((format(printf, 1, 2))) static int complain(const char *fmt, ...)
-{
-    va_list list;
-    va_start(list, fmt);
-    fputs("llmk-bench: ", stderr);
-    vfprintf(stderr, fmt, list);
-    fputc('\n', stderr);
-    va_end(list);
-    return 2;
-}
-
 /* ---- The command line ---- */
-
-static bool to_number(const char *text, double least, double *value)
-{
-    char *end;
-    *value = strtod(text, &end);
-    return end != text && !*end && *value >= least && *value < 1e15;
-}
 
 static bool to_count(const char *text, double *value)
 {
-    return to_number(text, 1, value) && *value == floor(*value);
+    return tool_number(text, 1, value) && *value == floor(*value);
 }
 
 static int read_option(int option, settings *set)
@@ -141,13 +121,13 @@ static int read_option(int option, settings *set)
         return 0;
     case PHASE:
         if (strcmp(optarg, "decode") != 0 && strcmp(optarg, "prefill") != 0)
-            return complain("--phase is decode or prefill, not \"%s\"", optarg);
+            return tool_complain("--phase is decode or prefill, not \"%s\"", optarg);
         if (!set->tokens)
             set->tokens = optarg[0] == 'p' ? 2048 : 1;
         return 0;
     case TOKENS:
         if (!to_count(optarg, &number))
-            return complain("--tokens is a whole number of at least 1, not \"%s\"", optarg);
+            return tool_complain("--tokens is a whole number of at least 1, not \"%s\"", optarg);
         set->tokens = (uint64_t)number;
         return 0;
     case LISTS:
@@ -166,16 +146,16 @@ static int read_option(int option, settings *set)
     case IMAGE:
         return tool_sets("LLMK_IMAGE", "--image", optarg);
     case SECONDS:
-        if (!to_number(optarg, 0, &set->bench.seconds))
-            return complain("--seconds is a number of at least 0, not \"%s\"", optarg);
+        if (!tool_number(optarg, 0, &set->bench.seconds))
+            return tool_complain("--seconds is a number of at least 0, not \"%s\"", optarg);
         return 0;
     case SUSTAIN:
-        if (!to_number(optarg, 0, &set->bench.sustain))
-            return complain("--sustain is a number of seconds, not \"%s\"", optarg);
+        if (!tool_number(optarg, 0, &set->bench.sustain))
+            return tool_complain("--sustain is a number of seconds, not \"%s\"", optarg);
         return 0;
     case SETS:
         if (!to_count(optarg, &number))
-            return complain("--sets is a whole number of at least 1, not \"%s\"", optarg);
+            return tool_complain("--sets is a whole number of at least 1, not \"%s\"", optarg);
         set->bench.sets = (size_t)number;
         return 0;
     case JSON:
@@ -228,21 +208,22 @@ static int add_model(job_list *jobs, const settings *set)
     char dir[1200], error[1400];
     size_t count;
     if (!bench_models_dir(set->lists, dir, sizeof dir))
-        return complain("no model lists at %s; --lists DIR says where they are",
-                        set->lists ? set->lists : "the installed place");
+        return tool_complain("no model lists at %s; --lists DIR says where they are",
+                             set->lists ? set->lists : "the installed place");
     bench_model_case *cases = bench_models_load(dir, set->model, set->tokens ? set->tokens : 1,
                                                 &count, error, sizeof error);
     if (!cases)
-        return complain("%s", error);
-    for (size_t i = 0; i < count; i++) {
+        return tool_complain("%s", error);
+    int status = 0;
+    for (size_t i = 0; i < count && !status; i++) {
         case_line line;
         if (!case_parse(cases[i].text, &line, error, sizeof error))
             fprintf(stderr, "llmk-bench: %s is not timed: %s\n", cases[i].name, error);
         else if (!add_job(jobs, cases[i].name, cases[i].text))
-            return complain("%s: too long", cases[i].name);
+            status = tool_complain("%s: too long", cases[i].name);
     }
     free(cases);
-    return 0;
+    return status;
 }
 
 static int parse_jobs(job_list *jobs)
@@ -250,7 +231,7 @@ static int parse_jobs(job_list *jobs)
     char error[512];
     for (size_t i = 0; i < jobs->count; i++)
         if (!case_parse(jobs->list[i].text, &jobs->list[i].line, error, sizeof error))
-            return complain("%s", error);
+            return tool_complain("%s", error);
     return 0;
 }
 
@@ -263,7 +244,7 @@ static size_t count_impossible(const bench_session *s, const job_list *jobs, cas
     for (size_t i = 0; i < jobs->count; i++)
         if (!jobs->list[i].name[0] &&
             !case_possible(s->ctx, &jobs->list[i].line, purpose, error, sizeof error)) {
-            complain("%s: %s", jobs->list[i].text, error);
+            tool_complain("%s: %s", jobs->list[i].text, error);
             count++;
         }
     return count;
@@ -325,7 +306,7 @@ static int list(const settings *set, char *const *names, int count)
     const bool has_models = bench_models_dir(set->lists, dir, sizeof dir);
     int status = 0;
     if (set->lists && !has_models)
-        return complain("no model lists at %s", set->lists);
+        return tool_complain("no model lists at %s", set->lists);
     if (count == 0) {
         puts(head);
         for (const case_op *const *op = case_ops; *op; op++)
@@ -340,7 +321,7 @@ static int list(const settings *set, char *const *names, int count)
         if (op)
             list_operator(op);
         else if (!has_models || !bench_models_list(dir, names[i], stdout))
-            status = complain("no operator or model is named \"%s\"", names[i]);
+            status = tool_complain("no operator or model is named \"%s\"", names[i]);
     }
     return status;
 }
@@ -376,13 +357,6 @@ static int check_jobs(bench_session *s, const job_list *jobs)
 
 /* ---- Timing ---- */
 
-static void show_progress(size_t i, size_t count, const char *text)
-{
-    if (isatty(STDERR_FILENO))
-        fprintf(stderr, "\r\033[K%s%.0zu%s%.0zu%s%.100s", count ? "[" : "", count ? i + 1 : 0,
-                count ? "/" : "", count, count ? "] " : "", text);
-}
-
 static int table_width(const job_list *jobs)
 {
     size_t width = 4;
@@ -400,15 +374,16 @@ static int time_jobs(bench_session *s, const job_list *jobs, const settings *set
     char error[512];
     int status = 0;
     size_t count = 0;
-    bench_row *rows = calloc(2 * jobs->count, sizeof *rows); /* CLBlast may add one to each */
+    /* CLBlast may add one to each. */
+    bench_row *rows = calloc(jobs->count ? 2 * jobs->count : 1, sizeof *rows);
     if (!rows)
-        return complain("out of memory");
-    show_progress(0, 0, "measuring the device");
+        return tool_complain("out of memory");
+    tool_progress("measuring the device");
     if (!bench_session_probe(s, error, sizeof error)) {
         free(rows);
-        return complain("%s", error) - 1;
+        return tool_complain("%s", error) - 1;
     }
-    show_progress(0, 0, "");
+    tool_progress("%s", "");
     bench_print_device(stdout, s);
     if (bench_clblast_note())
         printf("%s\n\n", bench_clblast_note());
@@ -416,10 +391,10 @@ static int time_jobs(bench_session *s, const job_list *jobs, const settings *set
     for (size_t i = 0; i < jobs->count; i++) {
         const case_line *line = &jobs->list[i].line;
         const size_t first = count;
-        show_progress(i, jobs->count, jobs->list[i].text);
+        tool_progress("[%zu/%zu] %s", i + 1, jobs->count, jobs->list[i].text);
         bench_session_time(s, line, &rows[count++]);
         count += bench_clblast_time(s, line, &rows[count]);
-        show_progress(0, 0, "");
+        tool_progress("%s", "");
         for (size_t r = first; r < count; r++) {
             memcpy(rows[r].name, jobs->list[i].name, sizeof rows[r].name);
             bench_print_row(stdout, &rows[r], &s->roof, width);
@@ -428,14 +403,14 @@ static int time_jobs(bench_session *s, const job_list *jobs, const settings *set
         fflush(stdout);
     }
     if (set->json && !bench_json_write(set->json, s, rows, count, error, sizeof error))
-        status = complain("%s", error) - 1;
+        status = tool_complain("%s", error) - 1;
     if (set->roofline) {
         char note[1200];
         if (!bench_roofline_write(set->roofline, s, rows, count, note, sizeof note, error,
                                   sizeof error))
-            status = complain("%s", error) - 1;
+            status = tool_complain("%s", error) - 1;
         else if (note[0])
-            complain("%s", note);
+            tool_complain("%s", note);
     }
     free(rows);
     return status;
@@ -492,13 +467,60 @@ static int serve(bench_session *s)
     char text[512], error[512];
     bool whole;
     if (!bench_session_probe(s, error, sizeof error))
-        return complain("%s", error) - 1;
+        return tool_complain("%s", error) - 1;
     if (!put_line(bench_json_device(s)))
-        return complain("--stdin needs jansson, without which this llmk-bench was built");
+        return tool_complain("--stdin needs jansson, without which this llmk-bench was built");
     while (!ferror(stdout) && read_line(text, sizeof text, &whole))
         put_line(whole ? answer(s, text)
                        : bench_json_note(text, "unknown", "a case has at most 510 characters"));
     return 0;
+}
+
+static int make_jobs(job_list *jobs, const settings *set, char **words, int count)
+{
+    int status;
+    for (int i = 0; i < count; i++)
+        if (!add_words(jobs, words[i]))
+            return tool_complain("\"%.40s...\" is too long", words[i]);
+    if (set->model && (status = add_model(jobs, set)) != 0)
+        return status;
+    if (jobs->count && set->from_stdin)
+        return tool_complain("--stdin reads its cases, and does not go with others");
+    if (!jobs->count && !set->from_stdin)
+        return tool_complain("nothing to do: give a case or a model, or see --help");
+    return parse_jobs(jobs);
+}
+
+static int check_options(const settings *set)
+{
+    char error[512];
+    if ((set->json || set->roofline) && (set->check || set->from_stdin))
+        return tool_complain("%s is for timing, and does not go with --check or --stdin",
+                             set->json ? "--json" : "--roofline");
+    if (set->bench.sustain > 0 && set->check)
+        return tool_complain("--sustain is for timing, and does not go with --check");
+    if (set->json && set->roofline && bench_roofline_makes(set->roofline, set->json))
+        return tool_complain("--json: %s is a file that --roofline makes", set->json);
+    if (set->json && !bench_json_writable(set->json, error, sizeof error))
+        return tool_complain("--json: %s", error);
+    if (set->roofline && !bench_roofline_writable(set->roofline, error, sizeof error))
+        return tool_complain("--roofline: %s", error);
+    return 0;
+}
+
+static int with_session(const settings *set, const job_list *jobs)
+{
+    char error[512];
+    bench_session session;
+    if (!bench_session_open(&session, &set->bench, error, sizeof error))
+        return tool_complain("%s", error) - 1;
+    const int status =
+        set->from_stdin ? serve(&session)
+        : count_impossible(&session, jobs, set->check ? CASE_TO_CHECK : CASE_TO_TIME) > 0 ? 1
+        : set->check ? check_jobs(&session, jobs)
+                     : time_jobs(&session, jobs, set);
+    bench_session_close(&session);
+    return status;
 }
 
 static int run(int argc, char **argv)
@@ -506,7 +528,7 @@ static int run(int argc, char **argv)
     settings set = {.bench = {.seconds = 0.5}};
     job_list jobs = {NULL, 0};
     int option, status = 0;
-    while ((option = getopt_long(argc, argv, "d:lh", long_options, NULL)) != -1) {
+    while ((option = tool_option(argc, argv, "d:lh", long_options)) != -1) {
         if (option == 'h')
             return fputs(usage, stdout) < 0;
         if (option == VERSION)
@@ -517,38 +539,11 @@ static int run(int argc, char **argv)
     }
     if (set.list)
         return list(&set, argv + optind, argc - optind);
-    for (int i = optind; i < argc; i++)
-        if (!add_words(&jobs, argv[i]))
-            return complain("\"%.40s...\" is too long", argv[i]);
-    if (set.model && (status = add_model(&jobs, &set)) != 0)
-        return status;
-    if (jobs.count && set.from_stdin)
-        return complain("--stdin reads its cases, and does not go with others");
-    if (!jobs.count && !set.from_stdin)
-        return complain("nothing to do: give a case or a model, or see --help");
-    if ((status = parse_jobs(&jobs)) != 0)
-        return status;
-
-    char error[512];
-    bench_session session;
-    if ((set.json || set.roofline) && (set.check || set.from_stdin))
-        return complain("%s is for timing, and does not go with --check or --stdin",
-                        set.json ? "--json" : "--roofline");
-    if (set.bench.sustain > 0 && set.check)
-        return complain("--sustain is for timing, and does not go with --check");
-    if (set.json && !bench_json_writable(set.json, error, sizeof error))
-        return complain("--json: %s", error);
-    if (set.roofline && !bench_roofline_writable(set.roofline, error, sizeof error))
-        return complain("--roofline: %s", error);
-    if (!bench_session_open(&session, &set.bench, error, sizeof error)) {
-        free(jobs.list);
-        return complain("%s", error) - 1;
-    }
-    status = set.from_stdin ? serve(&session)
-             : count_impossible(&session, &jobs, set.check ? CASE_TO_CHECK : CASE_TO_TIME) > 0 ? 1
-             : set.check ? check_jobs(&session, &jobs)
-                         : time_jobs(&session, &jobs, &set);
-    bench_session_close(&session);
+    status = make_jobs(&jobs, &set, argv + optind, argc - optind);
+    if (!status)
+        status = check_options(&set);
+    if (!status)
+        status = with_session(&set, &jobs);
     free(jobs.list);
     return status;
 }

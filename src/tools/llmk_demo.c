@@ -10,6 +10,7 @@
 #include "core/core.h"
 #include "core/half.h"
 #include "formats/gguf_write.h"
+#include "formats/new_file.h"
 #include "tools/common/bench_stats.h"
 #include "tools/common/mlp_model.h"
 #include "tools/common/mlp_reference.h"
@@ -23,7 +24,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -82,12 +82,15 @@ typedef struct demo {
     llmk_workspace *workspace;
 } demo;
 
+/* Sentences on files begin with the name. */
 static bool fail(const char *what, const char *why)
 {
+    const bool named = strncmp(why, what, strlen(what)) == 0;
     char *text = strdup(why);
     if (text)
         llmk_make_printable(text, true); /* it may be of a file's words */
-    fprintf(stderr, "llmk-demo: %s: %s\n", what, text ? text : "out of memory");
+    fprintf(stderr, "llmk-demo: %s%s%s\n", named ? "" : what, named ? "" : ": ",
+            text ? text : "out of memory");
     free(text);
     return false;
 }
@@ -442,12 +445,6 @@ static void tear_down(demo *d)
     mlp_model_close(&d->model);
 }
 
-static bool same_file(const char *a, const char *b)
-{
-    struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
-}
-
 /* As many as asked for, or a refusal. */
 static bool choose_sizes(demo *d)
 {
@@ -480,7 +477,7 @@ static bool run(const options *opt)
     bool ok = choose_sizes(&d);
     if (!ok) {
         /* and it has been said why */
-    } else if (opt->slice && same_file(opt->slice, opt->model)) {
+    } else if (opt->slice && llmk_same_file(opt->slice, opt->model)) {
         ok = fail(opt->slice, "is the model itself; a slice goes to a file of its own");
     } else if (opt->slice) {
         ok = mlp_model_slice(&d.model, d.rows, d.layer_count, opt->slice, error, sizeof error) ||
@@ -673,7 +670,7 @@ static int run_command(int argc, char **argv)
     options opt = {.scale = 1, .dtype = LLMK_F16, .seconds = 0.3};
     const char *runs = NULL;
     int option, status = 0;
-    while (!status && (option = getopt_long(argc, argv, "r:n:t:d:h", known, NULL)) != -1) {
+    while (!status && (option = tool_option(argc, argv, "r:n:t:d:h", known)) != -1) {
         if (option == 'h') {
             fputs(usage, stdout);
             return 0;

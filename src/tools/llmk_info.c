@@ -53,23 +53,24 @@ static int list_devices(cl_device_id chosen)
     size_t count = 0;
     if (llmk_device_list(NULL, 0, &count) != LLMK_OK)
         return fail("listing devices");
-    llmk_device_info *devices = calloc(count ? count : 1, sizeof *devices);
+    const size_t room = count;
+    llmk_device_info *devices = calloc(room ? room : 1, sizeof *devices);
     if (!devices)
         return 1;
     devices[0].struct_size = sizeof *devices;
-    if (llmk_device_list(devices, count, &count) != LLMK_OK) {
+    if (llmk_device_list(devices, room, &count) != LLMK_OK) {
         free(devices);
         return fail("listing devices");
     }
     printf("Devices (* the one used)\n");
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count && i < room; i++) { /* one may have come meanwhile */
         const llmk_device_info *d = &devices[i];
         printf("%c %zu  %s / %s\n       %s, %u compute units, %.1f GiB, driver %s, %s\n",
                d->device_id == chosen ? '*' : ' ', i, d->platform, d->name, type_name(d->type),
                d->compute_units, gib(d->global_bytes), d->driver, d->version);
     }
     if (count == 0)
-        printf("  none: install an OpenCL driver (pocl-opencl-icd runs on any CPU)\n");
+        printf("  none\n"); /* why is said where a context is made */
     free(devices);
     return 0;
 }
@@ -276,7 +277,7 @@ static int run(int argc, char **argv)
                                             {NULL, 0, NULL, 0}};
     bool only_list = false, images = false, times = false;
     int c;
-    while ((c = getopt_long(argc, argv, "d:lith", options, NULL)) != -1) {
+    while ((c = tool_option(argc, argv, "d:lith", options)) != -1) {
         switch (c) {
         case 'd':
             tool_sets("LLMK_DEVICE", "--device", optarg);

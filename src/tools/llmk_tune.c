@@ -13,11 +13,9 @@
 #include <getopt.h>
 #include <math.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <unistd.h>
 
 static const char usage[] =
     "usage: llmk-tune [options] [CASE...]\n"
@@ -107,39 +105,14 @@ typedef struct settings {
     char db[TUNE_PATH];
 } settings;
 
-static void clear_line(void)
-{
-    if (isatty(STDERR_FILENO))
-        fputs("\r\033[K", stderr);
-}
-
-__attribute__((format(printf, 1, 2))) static int complain(const char *fmt, ...)
-{
-    va_list list;
-    va_start(list, fmt);
-    clear_line();
-    fputs("llmk-tune: ", stderr);
-    vfprintf(stderr, fmt, list);
-    fputc('\n', stderr);
-    va_end(list);
-    return 2;
-}
-
 /* ---- The command line ---- */
-
-static bool to_number(const char *text, double *value)
-{
-    char *end;
-    *value = strtod(text, &end);
-    return end != text && !*end && *value >= 0 && *value < 1e15;
-}
 
 /* An option that would change nothing is a mistake. `allowed`: bits as in `given`. */
 static int refuse_others(const settings *set, uint32_t allowed, const char *beside)
 {
     for (const struct option *o = long_options; o->name; o++)
         if (o->val >= BUDGET && (set->given & ~allowed & BIT(o->val)))
-            return complain("--%s does not go with %s", o->name, beside);
+            return tool_complain("--%s does not go with %s", o->name, beside);
     return 0;
 }
 
@@ -156,12 +129,6 @@ static bool read_tokens(const char *text, settings *set)
     return set->token_count > 0 && !*text;
 }
 
-static int take(const char **to, const char *name)
-{
-    *to = optarg;
-    return *optarg ? 0 : complain("--%s is empty", name);
-}
-
 static int read_option(int option, settings *set)
 {
     static const char *const levels[] = {"device", "architecture", "vendor"};
@@ -170,55 +137,59 @@ static int read_option(int option, settings *set)
         set->given |= BIT(option);
     switch (option) {
     case BUDGET:
-        return to_number(optarg, &set->budget)
+        return tool_number(optarg, 0, &set->budget)
                    ? 0
-                   : complain("--budget is a number of seconds, not \"%s\"", optarg);
+                   : tool_complain("--budget is a number of seconds, not \"%s\"", optarg);
     case SECONDS:
-        return to_number(optarg, &set->seconds) && set->seconds > 0
+        return tool_number(optarg, 0, &set->seconds) && set->seconds > 0
                    ? 0
-                   : complain("--seconds is a number above 0, not \"%s\"", optarg);
+                   : tool_complain("--seconds is a number above 0, not \"%s\"", optarg);
     case SEED:
-        if (!to_number(optarg, &number) || number != floor(number))
-            return complain("--seed is a whole number, not \"%s\"", optarg);
+        if (!tool_number(optarg, 0, &number) || number != floor(number))
+            return tool_complain("--seed is a whole number, not \"%s\"", optarg);
         set->seed = (uint64_t)number;
         return 0;
     case TOKENS:
         return read_tokens(optarg, set)
                    ? 0
-                   : complain("--tokens are up to %d whole numbers of at least 1, separated by "
-                              "commas, not \"%s\"",
-                              MOST_TOKENS, optarg);
+                   : tool_complain(
+                         "--tokens are up to %d whole numbers of at least 1, separated by "
+                         "commas, not \"%s\"",
+                         MOST_TOKENS, optarg);
     case SHAPE:
-        return take(&set->shape, "shape");
+        set->shape = optarg;
+        return 0;
     case FORMAT:
-        return take(&set->format, "format");
+        set->format = optarg;
+        return 0;
     case MODEL:
-        return take(&set->model, "model");
+        set->model = optarg;
+        return 0;
     case LISTS:
-        return take(&set->lists, "lists");
+        set->lists = optarg;
+        return 0;
     case DB:
-        if (!*optarg)
-            return complain("--db is empty");
         return snprintf(set->db, sizeof set->db, "%s", optarg) < (int)sizeof set->db
                    ? 0
-                   : complain("--db: the name is too long");
+                   : tool_complain("--db: the name is too long");
     case EXPORT:
-        return take(&set->export_to, "export");
+        set->export_to = optarg;
+        return 0;
     case LEVEL:
         for (size_t i = 0; i < LLMK_COUNT(levels); i++)
             if (strcmp(optarg, levels[i]) == 0) {
                 set->level = (tune_level)i;
                 return 0;
             }
-        return complain("--level is device, architecture or vendor, not \"%s\"", optarg);
+        return tool_complain("--level is device, architecture or vendor, not \"%s\"", optarg);
     case FOR: {
         const size_t digits = strncmp(optarg, "sm_", 3) == 0 ? strspn(optarg + 3, "0123456789a")
                               : strncmp(optarg, "gfx", 3) == 0
                                   ? strspn(optarg + 3, "0123456789abcdef")
                                   : 0;
         if (digits == 0 || optarg[3 + digits] || digits > 8)
-            return complain("--for is an architecture, such as sm_80 or gfx942, not \"%s\"",
-                            optarg);
+            return tool_complain("--for is an architecture, such as sm_80 or gfx942, not \"%s\"",
+                                 optarg);
         set->other = optarg;
         return 0;
     }
@@ -275,22 +246,21 @@ static void show_progress(const run_state *r, const char *what, const char *text
     const double spent = tune_now() - r->started, budget = r->set->budget;
     const double done =
         fmax((double)r->at / (double)r->plan.count, budget > 0 ? spent / budget : 0);
-    if (!isatty(STDERR_FILENO))
-        return;
     if (budget > 0)
         snprintf(limit, sizeof limit, " of %.0f", budget);
     memset(bar, ' ', WIDTH);
     memset(bar, '=', (size_t)(fmin(done, 1) * WIDTH));
     bar[WIDTH] = '\0';
-    fprintf(stderr, "\r\033[K[%s] %zu/%zu cases, %.0f%s s  %s%.80s", bar,
-            r->at < r->plan.count ? r->at + 1 : r->at, r->plan.count, spent, limit, what, text);
+    tool_progress("[%s] %zu/%zu cases, %.0f%s s  %s%s", bar,
+                  r->at < r->plan.count ? r->at + 1 : r->at, r->plan.count, spent, limit, what,
+                  text);
 }
 
 static void report_dropped(void *user, const char *candidate, const char *why)
 {
     run_state *r = user;
     r->dropped++;
-    complain("%s: %s is dropped: %s", r->link.text, candidate, why);
+    tool_complain("%s: %s is dropped: %s", r->link.text, candidate, why);
 }
 
 static bool is_tuned(const finding *f)
@@ -351,7 +321,7 @@ static const llmk_operator *operator_of(const char *text)
 
 static bool unkept(run_state *r, const char *why)
 {
-    complain("%s", why);
+    tool_complain("%s", why);
     r->unkept = r->failed = true;
     return false;
 }
@@ -420,7 +390,7 @@ static bool tune_one(run_state *r, const char *text)
         if (r->skipped++ == 0)
             llmk_join(r->first, sizeof r->first, why, NULL);
         if (!r->link.worker || r->plan.count == 1) { /* the worker's end is nobody's choice */
-            complain("%s is not tuned: %s", text, why);
+            tool_complain("%s is not tuned: %s", text, why);
             r->failed = true;
         }
         return true;
@@ -439,7 +409,7 @@ static bool tune_one(run_state *r, const char *text)
     if (answer == TUNE_OK)
         answer = hold_against_zipf(r, text, &bench, &f->result, why);
     if (answer == TUNE_BAD) {
-        complain("%s: what the library uses, %s, is no good: %s", text, problem.fallback, why);
+        tool_complain("%s: what the library uses, %s, is no good: %s", text, problem.fallback, why);
         r->failed = true;
     }
     if (answer != TUNE_OK)
@@ -473,7 +443,7 @@ static bool revisit(run_state *r, finding *f)
     if (answer == TUNE_OK)
         answer = tune_revisit(&bench, r->set->seconds, &f->result, why);
     if (answer == TUNE_BAD) {
-        complain("%s could not be timed once more: %s", f->text, why);
+        tool_complain("%s could not be timed once more: %s", f->text, why);
         r->failed = true;
     }
     if (answer != TUNE_OK)
@@ -492,7 +462,7 @@ static int tune_all(run_state *r)
     const settings *set = r->set;
     r->findings = calloc(r->plan.count, sizeof *r->findings);
     if (!r->findings)
-        return complain("out of memory") - 1;
+        return tool_complain("out of memory") - 1;
     r->started = tune_now();
     r->link.deadline = set->budget > 0 ? r->started + set->budget : 0;
     bool going = true;
@@ -511,7 +481,7 @@ static int tune_all(run_state *r)
     const bool all = going && r->at == r->plan.count;
     while (going && (old = to_revisit(r, 0)) != NULL)
         going = revisit(r, old) && goes_on(r);
-    clear_line();
+    tool_progress("%s", "");
     print_findings(r);
     printf(
         "%s%zu of %zu cases measured%s, %zu of them tuned; %zu measured before, %zu not possible "
@@ -524,13 +494,14 @@ static int tune_all(run_state *r)
         count_tuned(r), r->known, r->skipped, r->dropped, set->db);
     print_summary(r);
     if (r->skipped == r->plan.count && !r->failed && !tune_interrupted) {
-        complain("nothing can be tuned: %s", r->first);
+        tool_complain("nothing can be tuned: %s", r->first);
         r->failed = true;
     }
     if (!all && !r->found && !r->failed && !tune_interrupted)
-        complain("the budget of %g s ended before a case was done, whose candidates are checked "
-                 "first, and then timed: raise it with --budget",
-                 set->budget);
+        tool_complain(
+            "the budget of %g s ended before a case was done, whose candidates are checked "
+            "first, and then timed: raise it with --budget",
+            set->budget);
     free(r->findings);
     return tune_interrupted ? 130 : r->failed;
 }
@@ -544,16 +515,16 @@ static int make_plan(run_state *r, char **words, int count)
     case_line line;
     if (set->shape || set->format) {
         if (count != 1 || strchr(words[0], ' '))
-            return complain("--shape and --format are for one operator");
+            return tool_complain("--shape and --format are for one operator");
         if (!tune_plan_line(words[0], set->shape, set->format, &line, error, sizeof error))
-            return complain("%s", error);
-        return tune_plan_add(&r->plan, &line) ? 0 : complain("out of memory");
+            return tool_complain("%s", error);
+        return tune_plan_add(&r->plan, &line) ? 0 : tool_complain("out of memory");
     }
     for (int i = 0; i < count; i++) {
         if (!case_parse(words[i], &line, error, sizeof error))
-            return complain("%s", error);
+            return tool_complain("%s", error);
         if (!tune_plan_add(&r->plan, &line))
-            return complain("out of memory");
+            return tool_complain("out of memory");
     }
     if (count)
         return 0;
@@ -564,9 +535,9 @@ static int make_plan(run_state *r, char **words, int count)
                                                 : LLMK_COUNT(for_others);
     if (!tune_plan_models(&r->plan, set->lists, set->model, tokens, token_count, error,
                           sizeof error))
-        return complain("%s", error);
+        return tool_complain("%s", error);
     tune_plan_sort(&r->plan);
-    return r->plan.count ? 0 : complain("the model lists have no case that is tuned");
+    return r->plan.count ? 0 : tool_complain("the model lists have no case that is tuned");
 }
 
 /* ---- --list, --export ---- */
@@ -576,7 +547,7 @@ static int list_all(const settings *set, const llmk_context *ctx)
     char error[512];
     printf("Rows of %s\n", set->db);
     if (!tune_db_list(set->db, ctx, stdout, error, sizeof error))
-        return complain("%s", error) - 1;
+        return tool_complain("%s", error) - 1;
     printf("\nRows in the library for this device\n");
     tune_db_list_built_in(ctx, stdout);
     printf("\nConfigurations\n");
@@ -602,7 +573,7 @@ static int export_rows(const settings *set, const llmk_context *ctx)
     size_t count;
     if (!tune_db_export(set->db, ctx, set->export_to, set->level, set->other, &count, error,
                         sizeof error))
-        return complain("%s", error) - 1;
+        return tool_complain("%s", error) - 1;
     printf("wrote %s: %zu rows\n", set->export_to, count);
     return 0;
 }
@@ -624,14 +595,14 @@ static int with_context(const settings *set, char **words, int count)
     run_state r = {.set = set};
     char error[512];
     if (llmk_context_create(NULL, &r.ctx) != LLMK_OK)
-        return complain("%s", tool_error_message()) - 1;
+        return tool_complain("%s", tool_error_message()) - 1;
     int status = 0;
     if (set->list) {
         status = list_all(set, r.ctx);
     } else if (set->export_to) {
         status = export_rows(set, r.ctx);
     } else if (!tune_db_usable(set->db, error, sizeof error)) {
-        status = complain("%s", error) - 1;
+        status = tool_complain("%s", error) - 1;
     } else if ((status = make_plan(&r, words, count)) == 0) {
         const tune_pretence pretence = {.words = getenv("LLMK_TUNE_TEST")};
         r.later = seconds_for_tests("LLMK_TUNE_TEST_LATER", LATER);
@@ -653,14 +624,14 @@ static int check_options(const settings *set, int words, const char *first)
     const uint32_t exports = BIT(LEVEL) | BIT(FOR), models = BIT(MODEL) | BIT(TOKENS) | BIT(LISTS),
                    file = BIT(DB);
     if ((set->list || set->export_to) && words)
-        return complain("%s takes no cases, such as \"%s\"", set->list ? "--list" : "--export",
-                        first);
+        return tool_complain("%s takes no cases, such as \"%s\"", set->list ? "--list" : "--export",
+                             first);
     if ((set->given & exports) && !set->export_to)
-        return complain("%s goes with --export", set->other ? "--for" : "--level");
+        return tool_complain("%s goes with --export", set->other ? "--for" : "--level");
     if (set->list && set->export_to)
-        return complain("--list and --export do not go together");
+        return tool_complain("--list and --export do not go together");
     if ((set->given & exports) == exports)
-        return complain("--level and --for do not go together");
+        return tool_complain("--level and --for do not go together");
     return set->list        ? refuse_others(set, file, "--list")
            : set->export_to ? refuse_others(set, file | BIT(EXPORT) | exports, "--export")
            : words          ? refuse_others(set, ~models, "a case")
@@ -671,7 +642,7 @@ static int run(int argc, char **argv)
 {
     settings set = {.budget = 600, .seconds = 0.3, .seed = 1};
     int option, status;
-    while ((option = getopt_long(argc, argv, "d:lh", long_options, NULL)) != -1) {
+    while ((option = tool_option(argc, argv, "d:lh", long_options)) != -1) {
         if (option == 'h')
             return fputs(usage, stdout) < 0;
         if (option == VERSION)
@@ -684,12 +655,12 @@ static int run(int argc, char **argv)
     if ((status = check_options(&set, argc - optind, argv[optind])) != 0)
         return status;
     if (!set.db[0] && !llmk_tuning_path(set.db, sizeof set.db))
-        return complain("%s: name a file with --db",
-                        set.db[0] ? "the name of the file to keep rows in is too long"
-                                  : "there is no home folder to keep rows in");
+        return tool_complain("%s: name a file with --db",
+                             set.db[0] ? "the name of the file to keep rows in is too long"
+                                       : "there is no home folder to keep rows in");
     if (strcasecmp(set.db, "off") == 0 || strcasecmp(set.db, LLMK_TUNING_BUILT_IN) == 0)
-        return complain("%s is %s: name a file with --db",
-                        set.given & BIT(DB) ? "--db" : "LLMK_TUNE_DB", set.db);
+        return tool_complain("%s is %s: name a file with --db",
+                             set.given & BIT(DB) ? "--db" : "LLMK_TUNE_DB", set.db);
     /* The user's rows say nothing about what the library would choose by itself. */
     setenv("LLMK_TUNE_DB", LLMK_TUNING_BUILT_IN, 1);
     unsetenv("LLMK_VARIANT");

@@ -5,15 +5,19 @@ test_scripts.py LLMK_BENCH runs also what talks to the real llmk-bench.
 """
 
 import contextlib
+import fcntl
 import importlib.machinery
 import importlib.util
 import io
 import json
 import os
 import pty
+import shutil
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import textwrap
 import unittest
 
@@ -21,6 +25,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 BENCH = os.path.join(ROOT, "bench")
 LLMK_BENCH = None
 sys.dont_write_bytecode = True
+sys.path.insert(0, BENCH)
 
 
 def load(name):
@@ -341,6 +346,32 @@ class Scripts(unittest.TestCase):
             with self.subTest(seconds):
                 self.assertIn("--seconds", self.refused(*command, "--seconds", seconds, status=2))
         self.assertIn("/nowhere/at/all", self.refused(*command, "--json", "/nowhere/at/all"))
+        path = os.path.join(self.folder.name, "sustained.json")
+        self.assertEqual(subprocess.run([*command, "--json", path, "--bench", "/nowhere"],
+                                        capture_output=True, check=False).returncode, 1)
+        self.assertFalse(os.path.exists(path))  # looked at, and not left behind
+
+    def test_results_refuses(self):
+        command, path = os.path.join(BENCH, "results"), os.path.join(self.folder.name, "bad.json")
+        self.assertIn("nowhere", self.refused(command, "/nowhere"))
+        row = {"group": "g", "case": "c", "bar": "us <= 1", "verdict": "holds", "variant": "v",
+               "us": 1.0, "spread": 0.1, "value": 1.0, "peers": {"p": 1.0}, "notes": {}}
+        good = {"device": {"device": "d\x1b[2J\ud800", "driver": "1", "library": "l", "copy_gbs": 1,
+                           "launch_us": 1}, "peers": {}, "date": "2026-11-30", "bars": [row]}
+        for document in ("", "[]", "{}", "[" * 100000, "\xff", '{"bars": 3}',
+                         *(json.dumps({**good, "bars": bars}) for bars in (
+                             3, [3], [{**row, "us": 0}], [{**row, "us": None}], [{**row, "bar": 1}],
+                             [{**row, "peers": []}], [{"group": "g"}]))):
+            with self.subTest(document[:60]):
+                with open(path, "w", encoding="latin-1") as file:
+                    file.write(document)
+                self.assertIn("bad.json", self.refused(command, path))
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(good, file)
+        done = subprocess.run([command, path, path], capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertNotIn("\x1b", done.stdout)
+        self.assertIn("Of the bars: 2 holds.", done.stdout)
 
     def test_bars_refuses(self):
         command = [os.path.join(BENCH, "bars"), "--bench", self.write("bench", FAKE_BENCH), "--bars"]
@@ -352,6 +383,8 @@ class Scripts(unittest.TestCase):
         listing = self.write("bars.txt", "group g: a group\nop a=1 | us <= 11\n")
         self.assertIn("--out", self.refused(*command, listing, "--out", os.path.join(command[2], "x"),
                                             status=2))
+        os.mkdir(os.path.join(self.folder.name, "bars.json"))
+        self.assertIn("--out", self.refused(*command, listing, "--out", self.folder.name, status=2))
 
     def test_compare_refuses(self):
         command, path = os.path.join(BENCH, "compare"), os.path.join(self.folder.name, "bad.json")
@@ -362,6 +395,24 @@ class Scripts(unittest.TestCase):
                 with open(path, "w", encoding="utf-8") as file:
                     file.write(document)
                 self.assertIn("bad.json", self.refused(command, path, path))
+        ours = {"device": "d\x1b[2J\ud800", "library": "l", "date": "t",
+                "results": [{"case": "c", "variant": "v", "us": 1.0}]}
+        peers = {"device": "d", "torch": "2", "date": "t",
+                 "results": [{"case": "c", "peer": "p", "us": 1.0}]}
+        paths = [os.path.join(self.folder.name, name) for name in ("ours.json", "bad.json")]
+        for us in (1.0, 0, -1.0, None, "1"):
+            peers["results"][0]["us"] = us
+            for name, document in zip(paths, (ours, peers)):
+                with open(name, "w", encoding="utf-8") as file:
+                    json.dump(document, file)
+            if us == 1.0:
+                done = subprocess.run([command, *paths, "--json", "/nowhere/at/all"],
+                                      capture_output=True, text=True, check=False)
+                self.assertEqual(done.returncode, 1)
+                self.assertIn("compare: [Errno 2]", done.stderr)
+                self.assertNotIn("\x1b", done.stdout)
+            else:
+                self.assertIn("bad.json", self.refused(command, *paths))
 
     def test_moe_roofline_refuses(self):
         command = os.path.join(BENCH, "moe_roofline")
@@ -386,6 +437,43 @@ class Scripts(unittest.TestCase):
         self.assertIn("llmk-demo", self.refused(*measure))
         self.write("llmk-bench", "import sys; sys.exit('no device')")
         self.assertIn("llmk-bench", self.refused(*measure))
+        self.assertIn("/nowhere/at/all", self.refused(command, "measure", "/nowhere/at/all", "--build",
+                                                      self.folder.name))
+
+    def test_moe_roofline_draws_what_a_file_says(self):
+        """As text: neither Markdown's page nor gnuplot's script can be told to do something else."""
+        command = os.path.join(BENCH, "moe_roofline")
+        data, page, figure, ran = (os.path.join(self.folder.name, name) for name in
+                                   ("data.json", "page.md", "it's.svg", "ran"))
+        evil = f"it's \"\n system 'touch {ran}' \x1b \ud800"
+        stage = {"stage": "gate, up, down", "kernel": "grouped_wgmma", "us": 2.0, "bytes": 1e6}
+        layer = {"case": evil + " 1", "tokens": 1, "stages": [stage, {"stage": "all", "kernel": "",
+                                                                      "us": 3.0, "bytes": 1e6}],
+                 "sizes": {"hidden": 64, "width": 64, "experts": 4, "k": 2, "shared": 0},
+                 "whole": {"bytes": 1e6, "us": 3.0}}
+        document = {"bench": {"device": evil, "driver": evil, "library": evil, "copy_gbs": 1000.0},
+                    "dense": {"tflops": 100.0}, "layers": [layer]}
+        def draw(changed):
+            with open(data, "w", encoding="utf-8") as file:
+                json.dump(changed, file)
+            with open(page, "w", encoding="utf-8") as file:
+                file.write("<!-- moe_roofline -->\n<!-- moe_roofline -->\n")
+            return command, "draw", data, figure, page
+        for changed in ({**document, "layers": [{**layer, "stages": [{**stage, "us": 0}] * 2}]},
+                        {**document, "bench": {**document["bench"], "device": 3}},
+                        {**document, "bench": {**document["bench"], "copy_gbs": 0}},
+                        {**document, "dense": {"tflops": "much"}}):
+            self.assertIn("data.json", self.refused(*draw(changed)))
+        if not shutil.which("gnuplot"):
+            self.skipTest("no gnuplot")
+        done = subprocess.run(draw(document), capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertTrue(os.path.getsize(figure))
+        self.assertFalse(os.path.exists(ran))
+        with open(page, encoding="utf-8") as file:
+            self.assertNotIn("\x1b", file.read())
+        self.assertIn("gnuplot failed", self.refused(*draw(
+            {**document, "dense": {"tflops": float("nan")}})))
 
     def test_compare(self):
         ours = {"device": "d", "library": "l", "date": "t", "results": [
@@ -412,6 +500,10 @@ class Scripts(unittest.TestCase):
         self.assertIn("geometric mean of 1 ratios 2.50x", out.getvalue())
         with open(paths[2], encoding="utf-8") as file:
             self.assertEqual(json.load(file)["ratios"][0]["peers"], {"cublas": 2.5})
+
+    def test_peers_refuse(self):
+        self.assertIn("--json", self.refused(os.path.join(BENCH, "peers", "run.py"), "--json",
+                                             "/nowhere/at/all", status=2))
 
     def test_peers_without_pytorch(self):
         self.write("torch.py", "raise ImportError('no PyTorch here')")
@@ -462,7 +554,7 @@ class Scripts(unittest.TestCase):
     def llmk_bench(self, *arguments, **keywords):
         if not LLMK_BENCH:
             self.skipTest("no llmk-bench given")
-        return subprocess.run([LLMK_BENCH, *arguments], capture_output=True, text=True,
+        return subprocess.run([os.path.abspath(LLMK_BENCH), *arguments], capture_output=True, text=True,
                               check=False, **keywords)
 
     def test_llmk_bench_answers_lines(self):
@@ -478,6 +570,7 @@ class Scripts(unittest.TestCase):
         if not LLMK_BENCH or not os.path.exists(tune):
             self.skipTest("no llmk-tune beside the llmk-bench given")
         ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 45, 0, 0))
         with subprocess.Popen(
                 [tune, "--budget", "0", "--db",
                  os.path.join(self.folder.name, "rows.json"), "--seconds", "0.01", "add cols=64",
@@ -491,6 +584,9 @@ class Scripts(unittest.TestCase):
         self.assertEqual(run.returncode, 0, text)
         self.assertRegex(text, rb"\[ {20}\] 1/2 cases, \d+ s  add")
         self.assertRegex(text, rb"\[={10} {10}\] 2/2 cases, \d+ s  add")
+        for line in text.replace(b"\x1b[K", b"").split(b"\r"):  # none goes on in the next
+            self.assertLess(len(line), 45, text)
+        self.assertTrue(text.endswith(b"\r\x1b[K"), text)
 
     HUGE = ("rmsnorm rows=99999999999 h=99999999", "linear n=99999999999 k=99999999",
             "linear n=9999999 k=9999999", "gated_activation rows=0 d=9007199254740992",
@@ -535,12 +631,40 @@ class Scripts(unittest.TestCase):
                 (["--json", "/nowhere/at/all", "rmsnorm"], 2, "/nowhere/at/all"),
                 (["--json", self.folder.name, "rmsnorm"], 2, "not a regular file"),
                 (["--json", path, "--check", "rmsnorm"], 2, "--json is for timing"),
-                (["--json", path, "rmsnorm", "nothing"], 2, "no operator")):
+                (["--json", path, "rmsnorm", "nothing"], 2, "no operator"),
+                (["--roofline", "/nowhere/at/all", "rmsnorm"], 2, "/nowhere/at/all.dat"),
+                (["--roofline", "/" * 1100, "rmsnorm"], 2, "too long"),
+                (["--json", path + ".dat", "--roofline", path, "rmsnorm"], 2, "--roofline makes"),
+                *(([f"--{name}", "", "rmsnorm"], 2, f"llmk-bench: --{name} is empty") for name in (
+                    "model", "phase", "tokens", "lists", "variant", "device", "image", "seconds",
+                    "sustain", "sets", "json", "roofline")),
+                (["-d", "", "rmsnorm"], 2, "llmk-bench: --device is empty")):
             with self.subTest(arguments):
                 done = self.llmk_bench(*arguments)
                 self.assertEqual((done.returncode, done.stdout), (status, ""))
                 self.assertIn(text, done.stderr)
         self.assertEqual(os.listdir(self.folder.name), [])
+        for end in ("dat", "gp", "svg", "png"):
+            with self.subTest(end):
+                taken = os.path.join(self.folder.name, "points." + end)
+                os.mkdir(taken)
+                done = self.llmk_bench("--roofline", taken.removesuffix("." + end), "rmsnorm")
+                self.assertEqual((done.returncode, done.stdout), (2, ""))
+                self.assertIn(f"points.{end} exists and is not a regular file", done.stderr)
+                os.rmdir(taken)
+
+    def test_llmk_bench_draws_rooflines_of_any_name(self):
+        if not shutil.which("gnuplot"):
+            self.skipTest("no gnuplot")
+        deep = os.path.join(*["d" * 200] * 5, "e" * 60)
+        os.makedirs(os.path.join(self.folder.name, os.path.dirname(deep)))
+        for name in ("-points", "it's", deep):
+            with self.subTest(name):
+                done = self.llmk_bench("--seconds", "0.01", "--roofline", name, "rmsnorm h=64",
+                                       cwd=self.folder.name)
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                for end in ("dat", "gp", "svg", "png"):
+                    self.assertTrue(os.path.getsize(os.path.join(self.folder.name, f"{name}.{end}")))
 
     def test_llmk_bench_writes_json(self):
         path = self.write("rows.json", "as it was")
@@ -557,6 +681,9 @@ class Scripts(unittest.TestCase):
                 ("subgroup", None, "add cols=8"),  # served, or refused for another reason
                 ("fastest", 1, '--variant: no operator has a variant "fastest"'),
                 ("add:fastest", 1, "--variant: operator add has no variant"),
+                (",".join(["linear:ref", "add:fastest"] * 200), 1, "--variant: operator add has no"),
+                (",".join(["rmsnorm:ref"] * 99 + ["add:ref"]), 1, "--variant: "),
+                ("x" * 3000, 1, "--variant: "),
                 (":", 1, "--variant: ")):
             with self.subTest(variant):
                 done = self.llmk_bench("--check", "--variant", variant, "add cols=8")
@@ -574,6 +701,8 @@ class Scripts(unittest.TestCase):
                 ("n" * 100 + ": rmsnorm\n", 2, "m.txt:1: expected"),
                 ("a: rmsnorm " + "h" * 500 + "\n", 2, "m.txt:1: expected"),
                 ("# nothing\n", 2, "m.txt:1: no cases"),
+                ('a"b: rmsnorm h=64\n', 2, "m.txt:1: expected"),
+                ("\x1b[2Ja: \x1bfuture h=64\nnorm: rmsnorm h=64\n", 0, "[2Ja is not timed: no operator"),
                 ("later: future h=64\nnorm: rmsnorm h=64\n", 0, "later is not timed: no operator")):
             with self.subTest(message), open(os.path.join(self.folder.name, "m.txt"), "w",
                                              encoding="utf-8") as file:
@@ -581,13 +710,39 @@ class Scripts(unittest.TestCase):
                 file.close()
                 done = self.llmk_bench("--check", "--lists", self.folder.name, "--model", "m")
                 self.assertIn(message, done.stderr)
+                self.assertNotIn("\x1b", done.stdout + done.stderr)
                 self.assertEqual(done.returncode, status)
+
+    def test_llmk_bench_reads_regular_lists(self):
+        os.mkfifo(os.path.join(self.folder.name, "pipe.txt"))
+        with open(os.path.join(self.folder.name, "\x1b[2J.txt"), "w", encoding="utf-8") as file:
+            file.write("# \x1b[31mred\n")
+        done = self.llmk_bench("--list", "--lists", self.folder.name, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn("\x1b", done.stdout)
+        done = self.llmk_bench("--check", "--lists", self.folder.name, "--model", "pipe", timeout=60)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("not a regular file", done.stderr)
 
     def llmk_demo(self, *arguments):
         if not LLMK_BENCH:
             self.skipTest("no programs given")
         program = os.path.join(os.path.dirname(LLMK_BENCH), "llmk-demo")
         return subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+
+    def test_llmk_demo_names_a_file_once(self):
+        pipe = os.path.join(self.folder.name, "m.gguf")
+        os.mkfifo(pipe)
+        for arguments, text in (
+                (["/nowhere/m.gguf"], "/nowhere/m.gguf cannot be opened: No such"),
+                (["/nowhere/m.safetensors"], "/nowhere/m.safetensors cannot be opened: No such"),
+                ([pipe], f"{pipe} is not a regular file"),
+                (["--generate", "/nowhere/m.gguf"], "/nowhere/m.gguf cannot be created: No such"),
+                (["--slice", ""], "--slice is empty"), (["-d", ""], "--device is empty"),
+                (["--generate", ""], "--generate is empty"), (["--moe", ""], "--moe is empty")):
+            with self.subTest(arguments):
+                done = self.llmk_demo(*arguments)
+                self.assertTrue(done.stderr.startswith("llmk-demo: " + text), done.stderr)
 
     def test_llmk_demo_spares_its_model(self):
         model, other = (os.path.join(self.folder.name, name) for name in ("m.gguf", "o.gguf"))

@@ -51,13 +51,13 @@ expect 1 'no file of tuned rows; move it away' "$tune" --db foreign.json linear 
 expect 2 '--list takes no cases, such as "extra"' "$tune" --db a.json --list extra words
 expect 2 '--export takes no cases' "$tune" --db a.json --export out.json add
 expect 2 '--for goes with --export' "$tune" --db a.json --for sm_80 --list
-for other in '' pocl sm_ sm_80/ gfx942,gfx90a $'\xff'; do
+for other in pocl sm_ sm_80/ gfx942,gfx90a $'\xff'; do
     expect 2 '--for is an architecture, such as sm_80 or gfx942, not "' "$tune" --db a.json --export other.json --for "$other"
 done
 [ ! -e other.json ] || fail "rows for no architecture were written"
 expect 2 '--level and --for do not go together' "$tune" --db a.json --export other.json --for sm_80 --level device
 expect 2 '--level goes with --export' "$tune" --db a.json --level device add
-for option in db export lists model shape format; do
+for option in db export for lists model shape format tokens budget seconds seed level device; do
     expect 2 "--$option is empty" "$tune" --db a.json "--$option" '' add
 done
 expect 2 '--tokens are up to 16 whole numbers' "$tune" --tokens 1,
@@ -67,8 +67,12 @@ done
 expect 2 '--seed does not go with --list' "$tune" --db a.json --seed 3 --list
 expect 2 '--again does not go with --export' "$tune" --db a.json --export out.json --again
 expect 2 'names of models have no slash' "$tune" --db a.json --model ../../etc/passwd
-expect 1 'cannot be created' "$tune" --db a.json --export none/export.json
-[ ! -e none ] || fail "--export made a folder"
+expect 1 'a.json has no rows that hold on ' "$tune" --db a.json --export nothing.json
+grep -q ': there is no such file' out && [ ! -e nothing.json ] || fail "rows of no file: $(cat out)"
+expect 0 'none: there is no such file yet' "$tune" --db a.json --list
+expect 1 'folder/ is a folder'"'"'s name' "$tune" --db folder/ add
+[ ! -e folder ] || fail "a folder was made for no file"
+expect 1 'its folder cannot be made: ' "$tune" --db /proc/none/deeper/a.json add
 grep -q package foreign.json || fail "a foreign file was written to"
 expect 1 'cannot be written' "$tune" --db /proc/none/a.json --seconds 0.01 add --shape 1,64
 ! grep -q 'cases measured' out || fail 'cases were measured for a file that cannot be written'
@@ -126,6 +130,23 @@ grep -q 'test-hang is dropped: no answer within 2 s' out || fail "the hang is no
 grep -q 'test-crash is dropped: the worker crashed: it ended with signal 11' out || fail "the crash is not told"
 grep -q '1 of 1 cases measured' out || fail "the case was not finished: $(cat out)"
 [ "$(rows harm.json)" -eq 1 ] && ! grep -q 'test-' harm.json || fail "harm.json: $(cat harm.json)"
+# a signal that is for the tuner as well is nothing that the candidate did
+LLMK_TUNE_TEST=hang "$tune" --db term.json --seconds 0.02 'add rows=2 cols=512' >out 2>&1 &
+pid=$!
+ignores_term() { # as workers do once they are up: bit 14 of the mask
+    local mask
+    mask=$(sed -n 's/^SigIgn:[[:space:]]*//p' "/proc/$1/status" 2>/dev/null)
+    [ -n "$mask" ] && [ $((0x$mask & 0x4000)) -ne 0 ]
+}
+while kill -0 $pid 2>/dev/null; do
+    for child in $(cat /proc/$pid/task/$pid/children 2>/dev/null); do
+        ! ignores_term "$child" || kill -TERM "$child" 2>/dev/null || true
+    done
+    sleep 0.1
+done
+wait $pid || true
+grep -q 'test-hang is dropped: no answer within 2 s' out && grep -q ' dropped=1 ' out ||
+    fail "a worker was ended: $(cat out)"
 unset LLMK_TUNE_TEST_LIMIT
 
 # --- a timer that pretends: what is kept is faster than the default by it
@@ -198,6 +219,10 @@ for i in $(seq 20); do
 done
 [ "$kills" -ge 15 ] || fail "only $kills of 20 runs were killed"
 [ "$(rows killed.json)" -ge 1 ] || fail "no run got as far as a row"
+: >killed.json.1234-0.tmp # as one that is killed while it writes leaves it
+: >killed.json.1234-x.tmp # somebody's own
+LLMK_TUNE_TEST=timer=1 expect 0 '' "$tune" --db killed.json --seconds 0.01 'add rows=2 cols=512'
+[ "$(ls killed.json.*.tmp)" = killed.json.1234-x.tmp ] || fail "left behind: $(ls killed.json.*)"
 
 # --- an interruption keeps what was found, and the next run goes on
 LLMK_TUNE_TEST=timer=1 "$tune" --db stopped.json --model smollm2-135m --tokens 1 --seconds 0.01 >out 2>&1 &
@@ -234,6 +259,8 @@ expect 0 '' env LLMK_TUNE_DB=off "$info" 'linear n=576 k=576 w=q4_1'
 ! grep -q 'as tuned' out || fail "LLMK_TUNE_DB=off does not help"
 
 # --- rows for the library
+expect 1 'cannot be created' "$tune" --db used.json --export none/export.json
+[ ! -e none ] || fail "--export made a folder"
 expect 0 'wrote export.json: 1 rows' "$tune" --db used.json --export export.json --level vendor
 grep -q '"vendor": "' export.json && ! grep -q '^      "device"' export.json || fail "$(cat export.json)"
 expect 0 'wrote other.json: 1 rows' "$tune" --db used.json --export other.json --for sm_80

@@ -4,6 +4,7 @@
 #include "llmk_cmocka.h"
 #include "ops/operator.h"
 #include "support/calls.h"
+#include "support/scratch.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -394,6 +395,33 @@ static void test_forced_variants_twice(void **state)
     unsetenv("LLMK_VARIANT");
 }
 
+/* The sentence has the names of all that there are, the last one whole. */
+static void test_forced_variants_that_there_are_not(void **state)
+{
+    (void)state;
+    for (llmk_op id = 0; id < 64; id++) {
+        const llmk_operator *op = llmk_operator_get(id);
+        char text[128], last[192];
+        llmk_context_options o = LLMK_INIT(llmk_context_options);
+        if (!op)
+            continue;
+        llmk_join(text, sizeof text, op->name, ":none", NULL);
+        llmk_join(last, sizeof last, ", ", op->variants[op->variant_count - 1].name, NULL);
+        o.variant = text;
+        assert_refused(&o, LLMK_INVALID_ARGUMENT, last);
+        assert_string_equal(strrchr(llmk_error_message(), ','), last);
+        for (size_t i = 0; i < op->config_count; i++) {
+            const char *variant = op->configs[i].variant;
+            if (i + 1 < op->config_count && strcmp(variant, op->configs[i + 1].variant) == 0)
+                continue; /* the last of a variant's */
+            llmk_join(text, sizeof text, op->name, ":", variant, "@none", NULL);
+            llmk_join(last, sizeof last, ", ", variant, "@", op->configs[i].name, NULL);
+            assert_refused(&o, LLMK_INVALID_ARGUMENT, last);
+            assert_string_equal(strrchr(llmk_error_message(), ','), last);
+        }
+    }
+}
+
 /* A variant that is never chosen on a CPU, unless forced: by its operator's name or by "*". */
 static void test_forced_where_it_is_not_chosen(void **state)
 {
@@ -503,6 +531,74 @@ static void test_two_devices(void **state)
     assert_non_null(o.cl_context);
     assert_refused(&o, LLMK_INVALID_ARGUMENT, "not a device of options.cl_context");
     clReleaseContext(o.cl_context);
+}
+
+/* A folder's name is said whole, or there is no folder. */
+static void test_long_cache_folders(void **state)
+{
+    (void)state;
+    char scratch[SCRATCH_PATH], folder[5000];
+    assert_true(scratch_make(scratch));
+    const char *before = getenv("LLMK_CACHE");
+    char *kept = before ? strdup(before) : NULL;
+    for (size_t length = 600; length < sizeof folder - 1; length += 600) {
+        llmk_context *ctx;
+        llmk_cache_info cache = LLMK_INIT(llmk_cache_info);
+        size_t used = (size_t)snprintf(folder, sizeof folder, "%s", scratch);
+        while (used < length)
+            used += (size_t)snprintf(folder + used, sizeof folder - used, "/%0*d",
+                                     length - used > 200 ? 199 : (int)(length - used), 0);
+        setenv("LLMK_CACHE", folder, 1);
+        assert_int_equal(llmk_context_create(NULL, &ctx), LLMK_OK);
+        assert_int_equal(llmk_context_cache_info(ctx, &cache), LLMK_OK);
+        llmk_context_free(ctx);
+        /* The system takes names of up to 4095 bytes, with what is below the folder. */
+        if (cache.folder[0] || used < 4000)
+            assert_string_equal(cache.folder, folder);
+    }
+    if (kept)
+        setenv("LLMK_CACHE", kept, 1);
+    else
+        unsetenv("LLMK_CACHE");
+    free(kept);
+    scratch_remove(scratch);
+}
+
+static void test_sentences_end_in_whole_characters(void **state)
+{
+    (void)state;
+    llmk_reason why;
+    char text[4], many[20000] = "";
+    for (size_t before = 0; before < 3; before++) {
+        for (size_t i = 0; i < before; i++)
+            many[i] = 'x';
+        for (size_t n = before; n + 3 < sizeof many; n += 3)
+            memcpy(many + n, "\xe2\x82\xac", 4);
+        llmk_no(&why, "%s", many);
+        llmk_fail(LLMK_INTERNAL, "%s", many);
+        llmk_fail_prefix(LLMK_INTERNAL, "%s", many);
+        const char *const texts[] = {why.text, llmk_error_message()};
+        for (size_t i = 0; i < LLMK_COUNT(texts); i++) {
+            const size_t length = strlen(texts[i]);
+            assert_true(length > 3 && length < sizeof many / 2);
+            assert_string_equal(texts[i] + length - 3, "\xe2\x82\xac");
+        }
+    }
+    static const struct {
+        const char *parts[2], *joined;
+    } joins[] = {{{"ab", "c"}, "abc"},
+                 {{"ab", "cd"}, "abc"},
+                 {{"ab", "\xc3\xa9"}, "ab"},
+                 {{"a", "\xc3\xa9"}, "a\xc3\xa9"},
+                 {{"\xe2\x82", "\xac"}, "\xe2\x82\xac"},
+                 {{"\xf0\x9f\x98", "\x80"}, ""},
+                 {{"\x80\x80\x80", "\x80"}, "\x80\x80\x80"}};
+    for (size_t i = 0; i < LLMK_COUNT(joins); i++) {
+        llmk_join(text, sizeof text, joins[i].parts[0], joins[i].parts[1], NULL);
+        assert_string_equal(text, joins[i].joined);
+    }
+    llmk_join(text, 1, "abc", NULL);
+    assert_string_equal(text, "");
 }
 
 static void test_infos(void **state)
@@ -663,11 +759,14 @@ int main(void)
         cmocka_unit_test(test_options),
         cmocka_unit_test(test_forced_variants),
         cmocka_unit_test(test_forced_variants_twice),
+        cmocka_unit_test(test_forced_variants_that_there_are_not),
         cmocka_unit_test(test_forced_where_it_is_not_chosen),
         cmocka_unit_test(test_forced_variant_cannot),
         cmocka_unit_test(test_callers_context),
         cmocka_unit_test(test_two_devices),
         cmocka_unit_test(test_infos),
+        cmocka_unit_test(test_long_cache_folders),
+        cmocka_unit_test(test_sentences_end_in_whole_characters),
         cmocka_unit_test(test_callback_levels),
         cmocka_unit_test(test_lifetimes),
         cmocka_unit_test(test_device_lost),

@@ -11,10 +11,13 @@
 /* Devices that no driver has: `broken` of them before those of every platform. */
 static int places[2];
 static cl_uint broken;
-static bool nothing_works;
+static bool nothing_works, no_devices;
 /* What every device answers to cl_khr_spirv_queries; NULL: what it is. */
 static const char *const *spirv_extensions;
 static size_t spirv_extension_count;
+
+/* What every device and platform says its name and driver are; NULL: what they are. */
+static const char *name;
 
 static cl_device_id broken_device(cl_uint i)
 {
@@ -28,6 +31,8 @@ cl_int __wrap_clGetDeviceIDs(cl_platform_id platform, cl_device_type type, cl_ui
 cl_int __wrap_clGetDeviceIDs(cl_platform_id platform, cl_device_type type, cl_uint capacity,
                              cl_device_id *devices, cl_uint *count)
 {
+    if (no_devices)
+        return CL_DEVICE_NOT_FOUND;
     for (cl_uint i = 0; devices && i < broken; i++)
         devices[i] = broken_device(i);
     const cl_int err =
@@ -63,6 +68,8 @@ cl_int __wrap_clGetDeviceInfo(cl_device_id device, cl_device_info what, size_t s
 {
     if (nothing_works || device == broken_device(0) || device == broken_device(1))
         return CL_INVALID_DEVICE;
+    if (name && (what == CL_DEVICE_NAME || what == CL_DRIVER_VERSION))
+        return answer(name, strlen(name) + 1, size, value, size_out);
     if (spirv_extensions && what == CL_DEVICE_EXTENSIONS)
         return answer("cl_khr_spirv_queries", sizeof "cl_khr_spirv_queries", size, value, size_out);
     if (spirv_extensions && what == CL_DEVICE_IL_VERSION)
@@ -71,6 +78,18 @@ cl_int __wrap_clGetDeviceInfo(cl_device_id device, cl_device_info what, size_t s
         return answer(spirv_extensions, spirv_extension_count * sizeof *spirv_extensions, size,
                       value, size_out);
     return __real_clGetDeviceInfo(device, what, size, value, size_out);
+}
+
+cl_int __real_clGetPlatformInfo(cl_platform_id platform, cl_platform_info what, size_t size,
+                                void *value, size_t *size_out);
+cl_int __wrap_clGetPlatformInfo(cl_platform_id platform, cl_platform_info what, size_t size,
+                                void *value, size_t *size_out);
+cl_int __wrap_clGetPlatformInfo(cl_platform_id platform, cl_platform_info what, size_t size,
+                                void *value, size_t *size_out)
+{
+    return name && what == CL_PLATFORM_NAME
+               ? answer(name, strlen(name) + 1, size, value, size_out)
+               : __real_clGetPlatformInfo(platform, what, size, value, size_out);
 }
 
 #define MOST 64
@@ -147,6 +166,23 @@ static void test_nothing_works(void **state)
     assert_true(count >= 1);
 }
 
+/* A driver that is installed need not be, once more. */
+static void test_no_devices(void **state)
+{
+    (void)state;
+    size_t count = 99;
+    llmk_context *ctx = NULL;
+    no_devices = true;
+    name = "A platform";
+    assert_int_equal(llmk_context_create(NULL, &ctx), LLMK_NO_DEVICE);
+    name = NULL;
+    assert_non_null(strstr(llmk_error_message(), "\"A platform\" is there and has none"));
+    assert_null(strstr(llmk_error_message(), "install"));
+    assert_int_equal(llmk_device_list(NULL, 0, &count), LLMK_OK);
+    assert_int_equal(count, 0);
+    no_devices = false;
+}
+
 static bool says_coopmat(const char *const *names, size_t count)
 {
     llmk_device_info infos[MOST];
@@ -175,13 +211,44 @@ static void test_spirv_extensions(void **state)
     assert_false(says_coopmat(others, 2));
 }
 
+/* As much of it as there is room for, and no part of a character, however long it is. */
+static void test_long_names(void **state)
+{
+    (void)state;
+    static const char *const characters[] = {"a", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80"};
+    for (size_t c = 0; c < LLMK_COUNT(characters); c++)
+        for (size_t before = 0; before < 4; before++) {
+            llmk_device_info infos[MOST];
+            char text[4096] = "";
+            const size_t width = strlen(characters[c]), room = sizeof infos[0].name - 1;
+            for (size_t i = 0; i < before; i++)
+                text[i] = 'x';
+            for (size_t n = before; n + width < sizeof text; n += width)
+                memcpy(text + n, characters[c], width + 1);
+            name = text;
+            const size_t count = list(infos);
+            name = NULL;
+            assert_true(count >= 1);
+            const size_t kept = before + (room - before) / width * width;
+            const char *const names[] = {infos[0].name, infos[0].platform, infos[0].driver};
+            for (size_t i = 0; i < LLMK_COUNT(names); i++) {
+                assert_int_equal(strlen(names[i]), kept);
+                assert_memory_equal(names[i], text, kept);
+            }
+        }
+    name = "caf\xe9"; /* not UTF-8, and not cut */
+    llmk_device_info infos[MOST];
+    assert_true(list(infos) >= 1);
+    assert_string_equal(infos[0].name, name);
+    name = NULL;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_left_out),
-        cmocka_unit_test(test_said),
-        cmocka_unit_test(test_nothing_works),
-        cmocka_unit_test(test_spirv_extensions),
+        cmocka_unit_test(test_left_out),         cmocka_unit_test(test_said),
+        cmocka_unit_test(test_nothing_works),    cmocka_unit_test(test_no_devices),
+        cmocka_unit_test(test_spirv_extensions), cmocka_unit_test(test_long_names),
     };
     unsetenv("LLMK_DEVICE");
     unsetenv("LLMK_LOG");

@@ -137,6 +137,26 @@ static void test_a_row_is_heeded(void **state)
     assert_choice(call, "cpu");
 }
 
+/* Measured with some images alone: nothing is known of what is faster with others. */
+static void test_images(void **state)
+{
+    (void)state;
+    char text[1024], *measured;
+    snprintf(text, sizeof text, "{\"llmk_tuning\": 1, \"rows\": [%s]}",
+             row_of("linear", "cpu@4x4", ", \"note\": \"                       \""));
+    measured = strstr(text, "{}");
+    assert_non_null(measured);
+    memmove(measured + 18, measured + 2, strlen(measured + 2) + 1);
+    memcpy(measured, "{\"image\":\"source\"}", 18);
+    write_file(text, strlen(text));
+    assert_choice(call, "cpu");
+    setenv("LLMK_IMAGE", "source", 1);
+    assert_choice(call, "cpu@4x4");
+    write_rows(row_of("linear", "cpu@8x3", ""), NULL, NULL); /* any will do */
+    assert_choice(call, "cpu@8x3");
+    unsetenv("LLMK_IMAGE");
+}
+
 static void test_environment(void **state)
 {
     (void)state;
@@ -235,6 +255,8 @@ static const hostile files[] = {
     {"a number for a configuration", ROW(LINEAR ", \"config\": 5"), "its \"config\" is no string"},
     {"a number for where it is from", FILE_OF("{" LINEAR ", \"from\": 1}"),
      "its \"from\" is no string"},
+    {"a number for images", FILE_OF("{" LINEAR ", \"measured\": {\"image\": 1}}"),
+     "its \"image\" is no string"},
     {"from elsewhere", FILE_OF("{\"op\": \"attention\", \"variant\": \"cpu\", \"from\": \"x\"}"),
      "unknown operator"},
     {"null for a word", ROW(LINEAR ", \"shape\": null"), "its \"shape\" is no string"},
@@ -726,6 +748,7 @@ int main(void)
         cmocka_unit_test(test_built_in_rows),
         cmocka_unit_test(test_built_in_alone),
         cmocka_unit_test(test_configurations),
+        cmocka_unit_test(test_images),
         cmocka_unit_test(test_environment),
         cmocka_unit_test(test_from),
         cmocka_unit_test(test_built_in_rows_of_devices),

@@ -3,8 +3,9 @@
 
 #include "core/core.h"
 
+#define MOST_BYTES ((size_t)1 << 20) /* of a list */
+
 #include <dirent.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -62,11 +63,12 @@ static bool parse_line(char *line, uint64_t tokens, bench_model_case *out)
 {
     out->name[0] = '\0';
     line[strcspn(line, "#")] = '\0';
+    llmk_make_printable(line, false); /* its words come out again, */
     char *name = trim(line);
     if (!*name)
         return true;
     char *colon = strchr(name, ':');
-    if (!colon)
+    if (!colon || strchr(name, '"')) /* and between quotes */
         return false;
     *colon = '\0';
     return snprintf(out->name, sizeof out->name, "%s", trim(name)) < (int)sizeof out->name &&
@@ -76,22 +78,27 @@ static bool parse_line(char *line, uint64_t tokens, bench_model_case *out)
 bench_model_case *bench_models_load(const char *dir, const char *model, uint64_t tokens,
                                     size_t *count, char *error, size_t error_size)
 {
-    char path[1280], line[1024];
+    char path[1280];
+    size_t length, number = 0;
+    llmk_reason why;
     if (strchr(model, '/')) {
         snprintf(error, error_size, "no model \"%s\": names of models have no slash", model);
         return NULL;
     }
     snprintf(path, sizeof path, "%s/%s.txt", dir, model);
-    FILE *file = fopen(path, "r");
-    if (!file) {
-        snprintf(error, error_size, "no model \"%s\" in %s: %s", model, dir, strerror(errno));
+    char *text = llmk_read_file(path, MOST_BYTES, &length, &why);
+    if (!text) {
+        snprintf(error, error_size, "no model \"%s\" in %s: %s", model, dir, why.text);
         return NULL;
     }
+    text[length] = '\0';
     bench_model_case *cases = NULL, *grown;
-    size_t number = 0;
     bool good = true;
     *count = 0;
-    while (good && fgets(line, sizeof line, file)) {
+    for (char *line = text, *next; good && line && line < text + length; line = next) {
+        next = strchr(line, '\n');
+        if (next)
+            *next++ = '\0';
         number++;
         grown = realloc(cases, (*count + 1) * sizeof *cases);
         good = grown != NULL;
@@ -101,7 +108,7 @@ bench_model_case *bench_models_load(const char *dir, const char *model, uint64_t
             *count += good && cases[*count].name[0];
         }
     }
-    fclose(file);
+    free(text);
     if (good && *count)
         return cases;
     snprintf(error, error_size,
@@ -123,21 +130,24 @@ size_t bench_models_list(const char *dir, const char *name, FILE *out)
     const int count = scandir(dir, &entries, is_list, alphasort);
     size_t listed = 0;
     for (int i = 0; i < count; i++) {
-        char path[1280], line[256] = "";
+        char path[1280], entry[256], line[256] = "";
+        size_t bytes;
         const size_t length = strlen(entries[i]->d_name) - 4;
         const bool wanted =
             !name || (strlen(name) == length && !strncmp(name, entries[i]->d_name, length));
         snprintf(path, sizeof path, "%s/%s", dir, entries[i]->d_name);
-        FILE *file = wanted ? fopen(path, "r") : NULL;
-        if (file) {
-            if (!fgets(line, sizeof line, file) || line[0] != '#')
-                line[0] = '\0';
+        llmk_join(entry, sizeof entry, entries[i]->d_name, NULL);
+        llmk_make_printable(entry, false);
+        char *text = wanted ? llmk_read_file(path, MOST_BYTES, &bytes, NULL) : NULL;
+        if (text && bytes && text[0] == '#') {
+            text[bytes] = '\0';
+            text[strcspn(text, "\n")] = '\0';
+            llmk_join(line, sizeof line, text, NULL);
             llmk_make_printable(line, false);
-            fclose(file);
         }
+        free(text);
         if (wanted)
-            fprintf(out, "    %-16.*s %s\n", (int)length, entries[i]->d_name,
-                    line[0] ? trim(line + 1) : "");
+            fprintf(out, "    %-16.*s %s\n", (int)length, entry, line[0] ? trim(line + 1) : "");
         listed += wanted;
         free(entries[i]);
     }

@@ -1,6 +1,7 @@
 /* bench_roofline.c - a table that gnuplot reads, and the script that plots it. */
 #include "tools/common/bench_roofline.h"
 
+#include "core/core.h"
 #include "formats/new_file.h"
 
 #include <fcntl.h>
@@ -12,6 +13,8 @@
 #include <unistd.h>
 
 #define MAX_PATH 1100
+
+static const char *const ends[] = {".dat", ".gp", ".svg", ".png"};
 
 double bench_row_intensity(const bench_row *row)
 {
@@ -39,7 +42,7 @@ bench_bound bench_row_bound(const bench_row *row, const bench_roof *roof)
 
 __attribute__((format(printf, 2, 3))) static void put(llmk_new_file *out, const char *fmt, ...)
 {
-    char text[2048];
+    char text[2 * MAX_PATH + 1024];
     va_list list;
     va_start(list, fmt);
     const int n = vsnprintf(text, sizeof text, fmt, list);
@@ -121,7 +124,7 @@ static void quote(const char *text, char *out, size_t size)
 static void put_script(llmk_new_file *out, const char *prefix, const bench_session *s,
                        const bench_row *rows, size_t count)
 {
-    char name[1024], title[600], device[300];
+    char name[2 * MAX_PATH], title[600], device[300];
     quote(prefix, name, sizeof name);
     snprintf(device, sizeof device, "%s / %s", s->info.platform, s->info.name);
     quote(device, title, sizeof title);
@@ -129,11 +132,12 @@ static void put_script(llmk_new_file *out, const char *prefix, const bench_sessi
     put(out, "data = '%s.dat'\ncopy = %.6g # TB/s\nfma = %.6g # TFLOP/s\nmatrix = %.6g\n", name,
         s->roof.copy_gbs * 1e-3, s->roof.fma_tflops, s->roof.matrix_tflops);
     put(out, "set title '%s' noenhanced\nset xlabel 'FLOPs a byte'\nset ylabel 'TFLOP/s'\n", title);
-    put(out, "set logscale xy\nset grid\nset key bottom right\nset xrange [0.05:10000]\n"
+    put(out, "set logscale xy\nset samples 1000\nset grid\nset key bottom right\nset xrange "
+             "[0.05:10000]\n"
              "low(a, b) = a < b ? a : b\n");
     static const char *const outputs[][2] = {{"svg size 960,640 background 'white'", "svg"},
                                              {"pngcairo size 960,640", "png"}};
-    for (size_t f = 0; f < sizeof outputs / sizeof *outputs; f++) {
+    for (size_t f = 0; f < LLMK_COUNT(outputs); f++) {
         put(out,
             "set terminal %s\nset output '%s.%s'\nplot low(copy * x, fma) with lines lw 2 "
             "lc 'black' title 'copy and f32 multiply-adds, measured'",
@@ -159,10 +163,10 @@ static bool write_text(const char *prefix, const char *end, const bench_session 
 {
     char path[MAX_PATH];
     llmk_new_file out;
-    snprintf(path, sizeof path, "%s.%s", prefix, end);
+    snprintf(path, sizeof path, "%s%s", prefix, end);
     if (!llmk_new_file_open(&out, path, error, error_size))
         return false;
-    if (strcmp(end, "dat") == 0)
+    if (strcmp(end, ends[0]) == 0)
         put_data(&out, s, rows, count);
     else
         put_script(&out, prefix, s, rows, count);
@@ -172,31 +176,45 @@ static bool write_text(const char *prefix, const char *end, const bench_session 
 bool bench_roofline_writable(const char *prefix, char *error, size_t error_size)
 {
     char path[MAX_PATH];
-    llmk_new_file out;
-    if ((size_t)snprintf(path, sizeof path, "%s.dat", prefix) >= sizeof path) {
-        snprintf(error, error_size, "the name is too long");
-        return false;
+    for (size_t i = 0; i < LLMK_COUNT(ends); i++) {
+        if ((size_t)snprintf(path, sizeof path, "%s%s", prefix, ends[i]) >= sizeof path) {
+            snprintf(error, error_size, "the name is too long");
+            return false;
+        }
+        if (!llmk_new_file_possible(path, error, error_size))
+            return false;
     }
-    if (!llmk_new_file_open(&out, path, error, error_size))
-        return false;
-    llmk_new_file_close(&out, false, path, NULL, NULL, 0); /* and away with it */
     return true;
 }
 
-/* The exit status; 127 where there is no gnuplot. */
+bool bench_roofline_makes(const char *prefix, const char *path)
+{
+    const size_t length = strlen(prefix);
+    bool makes = false;
+    for (size_t i = 0; i < LLMK_COUNT(ends) && strncmp(path, prefix, length) == 0; i++)
+        makes = makes || strcmp(path + length, ends[i]) == 0;
+    return makes;
+}
+
+/* The exit status; 127 where there is no gnuplot. It reads the script as its input: a name that
+ * begins with "-" would be an option. */
 static int plot(const char *prefix)
 {
     char path[MAX_PATH];
     int status = 0;
     snprintf(path, sizeof path, "%s.gp", prefix);
-    const pid_t pid = fork();
+    const int script = open(path, O_RDONLY | O_CLOEXEC);
+    const pid_t pid = script < 0 ? -1 : fork();
     if (pid == 0) {
         const int null = open("/dev/null", O_WRONLY);
         if (null >= 0)
             dup2(null, STDERR_FILENO);
-        execlp("gnuplot", "gnuplot", path, (char *)NULL);
+        dup2(script, STDIN_FILENO);
+        execlp("gnuplot", "gnuplot", (char *)NULL);
         _exit(127);
     }
+    if (script >= 0)
+        close(script);
     if (pid < 0 || waitpid(pid, &status, 0) != pid)
         return 1;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
@@ -214,8 +232,8 @@ bool bench_roofline_write(const char *prefix, const bench_session *s, const benc
         snprintf(error, error_size, "--roofline: no case gave a point");
         return false;
     }
-    if (!write_text(prefix, "dat", s, rows, count, error, error_size) ||
-        !write_text(prefix, "gp", s, rows, count, error, error_size))
+    if (!write_text(prefix, ends[0], s, rows, count, error, error_size) ||
+        !write_text(prefix, ends[1], s, rows, count, error, error_size))
         return false;
     const int status = plot(prefix);
     if (status == 127)

@@ -14,8 +14,10 @@ bench_bound bench_row_bound(const bench_row *row, const bench_roof *roof);
 /* FLOPs a byte. */
 double bench_row_intensity(const bench_row *row);
 
-/* Whether such files can be made, before anything is measured for them. */
+/* Whether all its files can be made, before anything is measured for them. */
 bool bench_roofline_writable(const char *prefix, char *error, size_t error_size);
+/* Whether one of them would be `path`. */
+bool bench_roofline_makes(const char *prefix, const char *path);
 /* Writes PREFIX.dat and PREFIX.gp; where there is gnuplot, it makes PREFIX.svg and PREFIX.png of
  * them. `note` gets what there is to say about that, or "". False, with a sentence, where the data
  * cannot be written. */

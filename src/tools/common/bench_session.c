@@ -1,34 +1,43 @@
 /* bench_session.c - timing and checking cases on one device. */
 #include "tools/common/bench_session.h"
 
+#include "core/core.h"
 #include "tools/common/tool.h"
 
 #include <math.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- Opening ---- */
 
-/* "NAME", for every operator that has it, in the spelling of llmk_context_options.variant. */
-static void spell_variant(const char *variant, char *text, size_t size)
+/* "NAME", for every operator that has it, in the spelling of llmk_context_options.variant;
+ * malloc'ed. */
+static char *spell_variant(const char *variant)
 {
-    snprintf(text, size, "%s%s", strchr(variant, ':') ? "" : "*:", variant);
+    const size_t size = strlen(variant) + 3;
+    char *text = malloc(size);
+    if (text)
+        llmk_join(text, size, strchr(variant, ':') ? "" : "*:", variant, NULL);
+    return text;
 }
 
 bool bench_session_open(bench_session *s, const bench_options *options, char *error,
                         size_t error_size)
 {
-    char variant[1024];
+    char *variant = NULL;
     llmk_context_options context = LLMK_INIT(llmk_context_options);
     memset(s, 0, sizeof *s);
     s->options = *options;
     s->info = LLMK_INIT(llmk_device_info);
-    if (options->variant) {
-        spell_variant(options->variant, variant, sizeof variant);
-        context.variant = variant;
+    if (options->variant && !(variant = spell_variant(options->variant))) {
+        snprintf(error, error_size, "out of memory for the variant's name");
+        return false;
     }
-    if (llmk_context_create(&context, &s->ctx) != LLMK_OK ||
-        llmk_context_device_info(s->ctx, &s->info) != LLMK_OK) {
+    context.variant = variant;
+    const llmk_status made = llmk_context_create(&context, &s->ctx);
+    free(variant);
+    if (made != LLMK_OK || llmk_context_device_info(s->ctx, &s->info) != LLMK_OK) {
         snprintf(error, error_size, "%s", tool_error_message());
     } else {
         s->queue = case_queue_new(s->ctx);

@@ -3,6 +3,7 @@
 
 #include "core/core.h"
 #include "formats/gguf_write.h"
+#include "formats/mapped_file.h"
 #include "formats/report.h"
 
 #include <inttypes.h>
@@ -132,12 +133,10 @@ static bool fill(mlp_model *m, char *error, size_t size)
 
 static bool is_gguf(const char *path)
 {
-    char magic[4] = "";
-    struct stat st; /* a pipe must not block us */
-    FILE *file = stat(path, &st) == 0 && S_ISREG(st.st_mode) ? fopen(path, "rb") : NULL;
-    const bool ok = file && fread(magic, 1, 4, file) == 4 && memcmp(magic, "GGUF", 4) == 0;
-    if (file)
-        (void)fclose(file);
+    llmk_mapped_file file;
+    const bool ok =
+        llmk_map_file(path, &file, NULL, 0) && file.size >= 4 && memcmp(file.bytes, "GGUF", 4) == 0;
+    llmk_unmap_file(&file);
     return ok;
 }
 

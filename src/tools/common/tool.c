@@ -1,12 +1,15 @@
 #include "tools/common/tool.h"
 
-#include <llmk/llmk.h>
+#include "core/core.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <getopt.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 /* Where a standard stream is closed, no file or pipe of ours is to take its place. */
@@ -19,7 +22,9 @@ static void occupy_streams(void)
         close(fd);
 }
 
-static int status_of_output(const char *tool, int status)
+static const char *tool; /* its name */
+
+static int status_of_output(int status)
 {
     errno = 0;
     const int failed = fflush(stdout);
@@ -32,10 +37,58 @@ static int status_of_output(const char *tool, int status)
     return status ? status : 1;
 }
 
-int tool_main(const char *tool, int (*run)(int argc, char **argv), int argc, char **argv)
+int tool_main(const char *name, int (*run)(int argc, char **argv), int argc, char **argv)
 {
+    tool = name;
     occupy_streams();
-    return status_of_output(tool, run(argc, argv));
+    return status_of_output(run(argc, argv));
+}
+
+int tool_option(int argc, char **argv, const char *letters, const struct option *options)
+{
+    const int option = getopt_long(argc, argv, letters, options, NULL);
+    for (; option != -1 && option != '?' && optarg && !*optarg && options->name; options++)
+        if (options->val == option) {
+            tool_complain("--%s is empty", options->name);
+            return '?';
+        }
+    return option;
+}
+
+void tool_progress(const char *fmt, ...)
+{
+    char text[512];
+    struct winsize window;
+    va_list list;
+    if (!isatty(STDERR_FILENO))
+        return;
+    /* A line that goes on in the next could not be taken away again. */
+    size_t size =
+        ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col ? window.ws_col : 80;
+    size = size < sizeof text ? size : sizeof text;
+    va_start(list, fmt);
+    llmk_vprint(text, size, fmt, list);
+    va_end(list);
+    fprintf(stderr, "\r\033[K%s", text);
+}
+
+int tool_complain(const char *fmt, ...)
+{
+    va_list list;
+    va_start(list, fmt);
+    tool_progress("%s", "");
+    fprintf(stderr, "%s: ", tool);
+    vfprintf(stderr, fmt, list);
+    fputc('\n', stderr);
+    va_end(list);
+    return 2;
+}
+
+bool tool_number(const char *text, double least, double *value)
+{
+    char *end;
+    *value = strtod(text, &end);
+    return end != text && !*end && *value >= least && *value < 1e15;
 }
 
 /* ---- Sentences ---- */

@@ -88,15 +88,20 @@ static bool same(const char *a, const char *b)
     return a && b ? strcmp(a, b) == 0 : a == b;
 }
 
-static void make_folder(const char *path)
+/* Why the first of them that could not be made was not; 0: they are there. Whether that matters
+ * shows when the file is made. */
+static int make_folders(const char *path)
 {
     char folder[TUNE_PATH];
+    int why = 0;
     snprintf(folder, sizeof folder, "%s", path);
     for (char *p = folder + 1; (p = strchr(p, '/')) != NULL; p++) {
         *p = '\0';
-        mkdir(folder, 0700); /* what comes of it shows when the file is made */
+        if (mkdir(folder, 0700) != 0 && errno != EEXIST && !why)
+            why = errno;
         *p = '/';
     }
+    return why;
 }
 
 /* Where a link points to: a new file would take the place of the link itself. */
@@ -165,7 +170,7 @@ static bool write_file(const char *path, const llmk_context *ctx, const json_t *
 static int lock(const char *path, char *error, size_t error_size)
 {
     char real[TUNE_PATH], name[TUNE_PATH + 8];
-    make_folder(path);
+    const int folders = make_folders(path);
     snprintf(name, sizeof name, "%s.lock", resolve(path, real));
     const int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     int got = fd;
@@ -174,7 +179,10 @@ static int lock(const char *path, char *error, size_t error_size)
             nanosleep(&(struct timespec){0, LOCK_PAUSE}, NULL);
         else
             got = -1;
-    if (got < 0)
+    if (fd < 0 && errno == ENOENT && folders)
+        fail(error, error_size, "%s cannot be written: its folder cannot be made: %s", path,
+             strerror(folders));
+    else if (got < 0)
         fail(error, error_size, "%s cannot be written: %s: %s", path, name,
              errno == EWOULDBLOCK ? "another process holds the lock" : strerror(errno));
     if (got < 0 && fd >= 0)
@@ -185,15 +193,16 @@ static int lock(const char *path, char *error, size_t error_size)
 bool tune_db_usable(const char *path, char *error, size_t error_size)
 {
     char real[TUNE_PATH];
-    llmk_new_file trial;
+    if (path[0] && path[strlen(path) - 1] == '/')
+        return fail(error, error_size, "%s is a folder's name; name a file in it", path);
     json_t *file = load(path, error, error_size);
     json_decref(file);
     const int locked = file ? lock(path, error, error_size) : -1;
     if (locked < 0)
         return false;
-    const bool good = llmk_new_file_open(&trial, resolve(path, real), error, error_size);
-    if (good) /* and away with it */
-        llmk_new_file_close(&trial, false, path, NULL, NULL, 0);
+    path = resolve(path, real);
+    llmk_new_file_sweep(path);
+    const bool good = llmk_new_file_possible(path, error, error_size);
     close(locked);
     return good;
 }
@@ -342,13 +351,6 @@ static void move_to(const char *architecture, const char *own, json_t *row)
     json_decref(measured);
 }
 
-static bool is_same_file(const char *a, const char *b)
-{
-    struct stat first, second;
-    return stat(a, &first) == 0 && stat(b, &second) == 0 && first.st_dev == second.st_dev &&
-           first.st_ino == second.st_ino;
-}
-
 bool tune_db_export(const char *path, const llmk_context *ctx, const char *to, tune_level level,
                     const char *other, size_t *count, char *error, size_t error_size)
 {
@@ -359,7 +361,7 @@ bool tune_db_export(const char *path, const llmk_context *ctx, const char *to, t
     if (!values[level][0])
         return fail(error, error_size, "%s has no architecture that rows could be for",
                     ctx->caps.device_name);
-    if (is_same_file(path, to))
+    if (llmk_same_file(path, to))
         return fail(error, error_size, "%s is the file that the rows are taken from", to);
     json_t *file = load(path, error, error_size), *row;
     if (!file)
@@ -382,7 +384,10 @@ bool tune_db_export(const char *path, const llmk_context *ctx, const char *to, t
     }
     *count = json_array_size(out);
     json_t *whole = json_pack("{s:i, s:o}", "llmk_tuning", LLMK_TUNING_VERSION, "rows", out);
-    const bool good = write_file(to, ctx, whole, error, error_size);
+    const bool good = *count ? write_file(to, ctx, whole, error, error_size)
+                             : fail(error, error_size, "%s has no rows that hold on %s%s", path,
+                                    ctx->caps.device_name,
+                                    access(path, F_OK) != 0 ? ": there is no such file" : "");
     json_decref(whole);
     json_decref(file);
     return good;
@@ -395,6 +400,8 @@ bool tune_db_list(const char *path, const llmk_context *ctx, FILE *out, char *er
     size_t i;
     if (!file)
         return false;
+    if (access(path, F_OK) != 0)
+        fputs("none: there is no such file yet\n", out);
     json_array_foreach(json_object_get(file, "rows"), i, row)
     {
         const llmk_tuning_row r = llmk_tuning_row_of(row);
@@ -405,7 +412,9 @@ bool tune_db_list(const char *path, const llmk_context *ctx, FILE *out, char *er
         if (!r.not_text && !r.from && !json_is_object(measured))
             llmk_no(&why, "a note: not measured");
         else if (!r.not_text && !llmk_tuning_is_for(ctx, &r))
-            llmk_no(&why, "for another device");
+            llmk_no(&why, r.image && !same(r.image, ctx->forced_image)
+                              ? "for where LLMK_IMAGE is as it was measured"
+                              : "for another device");
         else
             llmk_tuning_check(ctx, &r, &why);
         char times[128] = "", image[32];

@@ -16,6 +16,8 @@
 
 /* Making a case computes its reference on the host. */
 #define CASE_LIMIT 300.0
+/* s: while the tuner is stopped (Ctrl-Z) its worker is as well, and no longer wait counts. */
+#define LONGEST_POLL 1.0
 /* Times so many seconds as asked for: slow calls of two by turns (bench_measure.h) need not hang. */
 #define MOST_OVER 20
 
@@ -122,14 +124,16 @@ static bool put(const tune_link *link, const char *text)
 static reply get(tune_link *link, double limit)
 {
     size_t length = 0;
-    const double late = tune_now() + limit;
+    double before = tune_now();
     for (;;) {
         const double now = tune_now();
+        limit -= fmin(now - before, LONGEST_POLL);
+        before = now;
         if (tune_interrupted || (link->deadline > 0 && now >= link->deadline))
             return REPLY_STOP;
-        if (now >= late)
+        if (limit <= 0)
             return REPLY_LATE;
-        double wait = late - now;
+        double wait = limit;
         if (link->deadline > 0)
             wait = fmin(wait, link->deadline - now);
         struct pollfd fd = {.fd = link->from, .events = POLLIN};
@@ -238,27 +242,27 @@ tune_answer tune_link_again(tune_link *link, const char *text, tune_problem *pro
 static tune_answer ask_about(tune_link *link, const char *request, double seconds,
                              char why[TUNE_WHY])
 {
+    char how[64];
     if (!link->worker) {
-        link->restarts++;
         const tune_answer answer = give_case(link, why);
         if (answer != TUNE_OK)
             return answer;
     }
-    return ask(link, request, link->limit + MOST_OVER * seconds, why);
-}
-
-static tune_answer check(void *user, const char *candidate, char why[TUNE_WHY])
-{
-    tune_link *link = user;
-    char request[TUNE_NAME + 32], how[64];
-    snprintf(request, sizeof request, "check %s\n", candidate);
-    const tune_answer answer = ask_about(link, request, 0, why);
+    const tune_answer answer = ask(link, request, link->limit + MOST_OVER * seconds, why);
     if (answer == TUNE_BAD && link->worker) {
-        /* What wrote something wrong may have written elsewhere as well. */
+        /* What wrote something wrong may have written elsewhere as well, and what failed on the
+         * device may have left a context in which nothing works. */
         kill(link->worker, SIGKILL);
         stop(link, how, sizeof how);
     }
     return answer;
+}
+
+static tune_answer check(void *user, const char *candidate, char why[TUNE_WHY])
+{
+    char request[TUNE_NAME + 32];
+    snprintf(request, sizeof request, "check %s\n", candidate);
+    return ask_about(user, request, 0, why);
 }
 
 /* The numbers of an answer; false where there are fewer. */

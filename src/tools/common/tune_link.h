@@ -19,7 +19,6 @@ typedef struct tune_link {
     char text[512];   /* the case */
     const char *with; /* "case" or "again": how a worker is given it */
     char answer[8192];
-    unsigned restarts;
     double making, checking, timing; /* s spent on each kind of request */
     /* For every candidate that falls away. */
     void (*dropped)(void *user, const char *candidate, const char *why);

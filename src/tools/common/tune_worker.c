@@ -299,9 +299,11 @@ int tune_worker(void)
 {
     char line[1024];
     worker w = {.pretence.words = getenv("LLMK_TUNE_TEST"), .info = LLMK_INIT(llmk_device_info)};
-    /* Not to outlive the tuner, not to end before it, and to keep what drivers print apart. */
+    /* Not to outlive the tuner; not to end before it where a signal is for both, which would count
+     * against a candidate; and to keep what drivers print apart. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGINT, SIG_IGN);
+    signal(SIGTERM, SIG_IGN);
     const int fd = dup(STDOUT_FILENO);
     w.answers = fd < 0 ? NULL : fdopen(fd, "w");
     if (!w.answers || dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
