@@ -13,7 +13,6 @@
 #include "linear/linear_common.clh"
 #include "linear/linear_rows.clh"
 #include "linear/linear_wgmma.clh"
-#include "linear/linear_split.clh"
 #include "linear/linear_wgmma_end.clh"
 #include "linear/linear_wgmma_start.clh"
 
@@ -24,41 +23,36 @@
 
 // Tiles have TILE_N columns until `whole`, TILE_N / cut after that: 1, 2 or 4 in one.
 typedef struct {
-    share_t share;
-    uint whole, cut;
+    uint count, whole, cut;
 } order_t;
 
-LINEAR_INLINE order_t order_of(const linear_t a, uint cut, uint split_whole, uint split_per)
+LINEAR_INLINE order_t order_of(const linear_t a, uint cut)
 {
     uint all = ((uint)a.m + TILE_M - 1) / TILE_M * ((a.n + TILE_N - 1) / TILE_N);
     asm volatile("" : "+r"(all)); // made by each warpgroup, lest ptxas keep it in memory
     const uint rest = cut > 1 ? all % (uint)get_num_groups(0) : 0, whole = all - rest;
-    // Shared tiles are parts of the same length, the last one with zeros beyond K.
-    const uint stages = (a.k + TILE_K - 1) / TILE_K, per = max(split_per, 1u);
-    const uint all_stages = (stages + per - 1) / per * per;
-    return (order_t){SPLIT_SHARE(whole + rest * cut, all_stages), whole, cut};
+    return (order_t){whole + rest * cut, whole, cut};
 }
 
-// Bands of BAND rows of tiles, column by column: those that are computed at one time share x and W in
-// the cache.
-#define BAND 8
 LINEAR_INLINE tile_t tile_at(const linear_t a, const order_t o, uint index)
 {
     const uint rows = ((uint)a.m + TILE_M - 1) / TILE_M, columns = (a.n + TILE_N - 1) / TILE_N;
     const uint beyond = index < o.whole ? 0 : index - o.whole;
     const uint id = index < o.whole ? index : o.whole + beyond / o.cut;
-    const uint first = id / (BAND * columns) * BAND, within = id % (BAND * columns);
-    const uint height = min(rows - first, (uint)BAND);
+    const uint2 at = tile_in_bands(rows, columns, id);
     const uint width = index < o.whole ? TILE_N : TILE_N / o.cut;
-    return (tile_t){(first + within % height) * TILE_M,
-                    within / height * TILE_N + beyond % o.cut * width, width};
+    return (tile_t){at.x * TILE_M, at.y * TILE_N + beyond % o.cut * width, width};
 }
 
-// Stages of a work-group's first piece that those who multiply bring.
-LINEAR_INLINE uint brought_of(const linear_t a, const order_t o, piece_t p)
+#define EACH_TILE(index, o)                                                                        \
+    for (uint index = (uint)get_group_id(0); index < (o).count; index += (uint)get_num_groups(0))
+
+// Stages of a work-group's first tile that those who multiply bring.
+LINEAR_INLINE uint brought_of(const linear_t a, const order_t o)
 {
-    const bool is_there = piece_is_there(o.share, p) && tile_at(a, o, p.tile).column < a.n;
-    return is_there ? first_stages(p.end - p.begin) : 0;
+    const uint first = (uint)get_group_id(0);
+    const bool is_there = first < o.count && tile_at(a, o, first).column < a.n;
+    return is_there ? first_stages((a.k + TILE_K - 1) / TILE_K) : 0;
 }
 
 // ---- The warpgroup that copies
@@ -113,12 +107,12 @@ LINEAR_INLINE void copy_x(const linear_t a, const copies_t *c, uint k, uint to)
 LINEAR_INLINE void copy_tiles(const linear_t a, stages_t s, const order_t o)
 {
     uint last = STAGES;
-    for (piece_t p = piece_first(o.share); piece_is_there(o.share, p); p = piece_next(o.share, p)) {
-        const tile_t tile = tile_at(a, o, p.tile);
+    EACH_TILE(index, o) {
+        const tile_t tile = tile_at(a, o, index);
         if (tile.column >= a.n)
             continue;
         const copies_t copies = copies_of(a, tile);
-        for (uint k = p.begin * TILE_K; k < p.end * TILE_K; k += TILE_K) {
+        for (uint k = 0; k < a.k; k += TILE_K) {
             const uint to = s.tiles + s.slot * STAGE + copies.to;
             nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
             copy_w(a, &copies, k, to);
@@ -140,14 +134,13 @@ LINEAR_INLINE void copy_tiles(const linear_t a, stages_t s, const order_t o)
 // The same in boxes, of x by one item and of W by another, after what bring_first brings. map: its own.
 LINEAR_INLINE void box_tiles(const linear_t a, stages_t s, const order_t o, ulong map, bool is_x)
 {
-    piece_t p = piece_first(o.share);
-    uint brought = brought_of(a, o, p);
+    uint brought = brought_of(a, o);
     skip_stages(&s, brought);
-    for (; piece_is_there(o.share, p); p = piece_next(o.share, p)) {
-        const tile_t tile = tile_at(a, o, p.tile);
+    EACH_TILE(index, o) {
+        const tile_t tile = tile_at(a, o, index);
         if (tile.column >= a.n)
             continue;
-        for (uint k = (p.begin + brought) * TILE_K; k < p.end * TILE_K; k += TILE_K) {
+        for (uint k = brought * TILE_K; k < a.k; k += TILE_K) {
             const uint to = s.tiles + s.slot * STAGE, full = s.full + s.slot * 8;
             nv90_barrier_wait(s.free + s.slot * 8, s.phase ^ 1);
             nv90_barrier_expect(full, is_x ? X_BYTES : tile.width * NV90_ROW);
@@ -163,35 +156,31 @@ LINEAR_INLINE void box_tiles(const linear_t a, stages_t s, const order_t o, ulon
 
 // ---- The warpgroups that multiply
 
-LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, const order_t o,
-                                  global float *places, global uint *counts)
+LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, const order_t o)
 {
     const uint item = (uint)get_local_id(0);
     const uint x_at = nv90_uniform(item / 128) * (64 * NV90_ROW);
-    for (piece_t p = piece_first(o.share); piece_is_there(o.share, p); p = piece_next(o.share, p)) {
-        const tile_t tile = tile_at(a, o, p.tile);
+    EACH_TILE(index, o) {
+        const tile_t tile = tile_at(a, o, index);
         if (tile.column >= a.n)
             continue;
         float sums[TILE_N / 2];
         UNROLL
         for (uint i = 0; i < TILE_N / 2; i++)
             sums[i] = 0.0f;
-        const uint k = (p.end - p.begin) * TILE_K;
         if (tile.width == 256)
-            multiply_tile_256(sums, &s, k, x_at, X_BYTES);
+            multiply_tile_256(sums, &s, a.k, x_at, X_BYTES);
         else if (tile.width == 128)
-            multiply_tile_128(sums, &s, k, x_at, X_BYTES);
+            multiply_tile_128(sums, &s, a.k, x_at, X_BYTES);
         else
-            multiply_tile_64(sums, &s, k, x_at, X_BYTES);
-        if (piece_is_whole(o.share, p) ||
-            split_meet(o.share, p, places, counts, sums, TILE_N / 2, item / 32, 8))
-            store_tile(a, sums, tile, item);
+            multiply_tile_64(sums, &s, a.k, x_at, X_BYTES);
+        store_tile(a, sums, tile, item);
     }
 }
 
 // cut: into how many parts, 1, 2 or 4, the tiles of the last round are cut.
 kernel __attribute__((reqd_work_group_size(384, 1, 1))) __attribute__((annotate("minnctapersm=1")))
-void linear_wgmma(LINEAR_PARAMETERS, const uint cut, SPLIT_PARAMETERS)
+void linear_wgmma(LINEAR_PARAMETERS, const uint cut)
 {
     local uchar tiles[STAGES * STAGE] __attribute__((aligned(1024)));
     local uchar maps[2 * NV90_MAP_BYTES] __attribute__((aligned(128)));
@@ -212,16 +201,15 @@ void linear_wgmma(LINEAR_PARAMETERS, const uint cut, SPLIT_PARAMETERS)
 
     if (item < 256) {
         if (boxes) {
-            const order_t o = order_of(a, cut, split_whole, split_per);
-            const piece_t p = piece_first(o.share);
-            bring_first(a, tile_at(a, o, p.tile), p.begin * TILE_K, s, brought_of(a, o, p));
+            const order_t o = order_of(a, cut);
+            bring_first(a, tile_at(a, o, (uint)get_group_id(0)), 0, 0, s, brought_of(a, o));
         }
         nv90_registers_up(216);
-        const order_t o = order_of(a, cut, split_whole, split_per);
-        multiply_tiles(a, s, o, split_sums, split_counts);
+        const order_t o = order_of(a, cut);
+        multiply_tiles(a, s, o);
     } else {
         nv90_registers_down(72);
-        const order_t o = order_of(a, cut, split_whole, split_per);
+        const order_t o = order_of(a, cut);
         if (!boxes) {
             copy_tiles(a, s, o);
         } else {

@@ -113,7 +113,7 @@ void linear_wgmma_tall(LINEAR_PARAMETERS, const uint columns)
         const tile_t tile = tile_at(p, (uint)get_group_id(0));
         if (item == 0)
             told[0] = tile;
-        bring_first(a, tile, 0, s, first_stages((k + TILE_K - 1) / TILE_K));
+        bring_first(a, tile, 0, 0, s, first_stages((k + TILE_K - 1) / TILE_K));
         nv90_registers_up(240);
         multiply_tiles(a, s, told);
     } else {

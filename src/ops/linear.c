@@ -555,7 +555,8 @@ static bool config_fits(const llmk_context *ctx, const void *problem, const llmk
     if (nv90 && c->value[0] == 0 && !llmk_linear_nv90_is_even(problem))
         return llmk_no(why, "tall tiles are for what copies of boxes and of vectors can move");
     if (nv90 && c->value[0] == LLMK_NV90_SHARED && !llmk_linear_nv90_may_share(ctx, problem))
-        return llmk_no(why, "for calls with a workspace, and tiles that fill at most half a round");
+        return llmk_no(why, "for calls with a workspace, x and W that copies of boxes can "
+                            "move, and tiles that fill at most half of the device");
     if (packed && c->value[0] == 64 && llmk_linear_packed_is_short(w))
         return llmk_no(why, "short groups take tiles of 32 rows");
     if (packed && c->value[1] && !llmk_linear_packed_takes_tile(problem, c->value[1], c->value[0]))

@@ -1,24 +1,28 @@
 /*
- * linear_nv90.c - the linear layer on wgmma: cl/linear/linear_wgmma.cl and linear_wgmma_tall.cl, on
- * NVIDIA GPUs of compute capability 9.0 and from their images, since no driver assembles wgmma from
- * source. Weights of 4 and 8 bits: linear_nv90_packed.c.
+ * linear_nv90.c - the linear layer on wgmma: cl/linear/linear_wgmma.cl, linear_wgmma_tall.cl and
+ * linear_wgmma_shared.cl, on NVIDIA GPUs of compute capability 9.0 and from their images, since no
+ * driver assembles wgmma from source. Weights of 4 and 8 bits: linear_nv90_packed.c.
  */
 #include "ops/linear_nv90.h"
 #include "core/image.h"
 #include "ops/linear_split.h"
 
-#define FILE_NAME "linear/linear_wgmma.cl"
-#define TALL_NAME "linear/linear_wgmma_tall.cl"
-#define TILE_M    128
-#define TILE_N    256
-#define ITEMS     384
-#define MIN_ROWS  17 /* fewer are served better (linear_stream.c), more worse */
+#define FILE_NAME   "linear/linear_wgmma.cl"
+#define SHARED_NAME "linear/linear_wgmma_shared.cl"
+#define TALL_NAME   "linear/linear_wgmma_tall.cl"
+#define TILE_M      128
+#define TILE_N      256
+#define ITEMS       384
+#define WARPS       8  /* that multiply */
+#define MIN_ROWS    17 /* fewer are served better (linear_stream.c), more worse */
 
 static bool has_images(llmk_context *ctx, llmk_reason *why)
 {
     static const char *const images[][2] = {
         {FILE_NAME, "-DX=f16"},
         {FILE_NAME, "-DX=bf16"},
+        {SHARED_NAME, "-DX=f16"},
+        {SHARED_NAME, "-DX=bf16"},
         {TALL_NAME, "-DX=f16"},
         {TALL_NAME, "-DX=bf16"},
         {LLMK_NV90_GATED_NAME, "-DX=f16"},
@@ -127,10 +131,9 @@ bool llmk_linear_nv90_supports(llmk_context *ctx, const void *problem, llmk_reas
 /* How a segment is computed, and how long that takes by estimate: stages of K at so many
  * nanoseconds each, and the end of a tile, as measured on an H200. */
 typedef struct plan {
-    bool is_tall;
-    uint32_t last; /* the kernel's last argument before those of a split */
-    uint32_t per;  /* stages of K for each work-group of the tiles beyond `whole`; 0: all are */
-    uint64_t whole;
+    enum { PLAIN, SHARED_BY_2, SHARED_BY_4, TALL } kind;
+    uint32_t last;  /* the kernel's last argument, where tiles are not shared */
+    uint32_t per;   /* where they are: stages of K of a work-group */
     uint64_t tiles; /* that fill as many work-groups */
     uint64_t time;
 } plan;
@@ -153,7 +156,7 @@ static plan plan_cut(uint64_t m, uint64_t n, uint64_t k, uint32_t units, uint32_
     const struct {
         uint32_t parts;
         tile_time time; /* of a part */
-    } cuts[] = {{1, whole_time}, {2, {390, 2000}}, {4, {300, 1000}}};
+    } cuts[] = {{1, whole_time}, {2, {390, 2000}}, {4, {350, 1300}}};
     const uint64_t tiles = tiles_of(m, n), rest = tiles % units;
     plan best = {.time = UINT64_MAX};
     for (size_t i = 0; i < LLMK_COUNT(cuts); i++) {
@@ -166,27 +169,26 @@ static plan plan_cut(uint64_t m, uint64_t n, uint64_t k, uint32_t units, uint32_
     return best;
 }
 
-/* Or each of them is shared by several work-groups along K, whose sums meet: for tuned rows,
- * since what was measured (two parts) was as fast as cuts on a hot device and faster on a cool
- * one only. */
-#define MOST_PARTS 8
-#define MEET_TIME  3000
-#define PART_TIME  1200 /* to read it */
+/* Or each of them is shared along K by 2 or 4 work-groups, which wait for each other and finish as
+ * many columns each (linear_wgmma_trade.clh): all of them have to be on the device at one time. */
+#define SHARED_STAGE 730 /* ns */
+#define TRADE_TIME   1500
+#define OTHER_TIME   1000 /* for each other part */
+#define LEAST_STAGES 5    /* of a part */
 
 static plan plan_shared(const linear_problem *p, uint64_t n, uint32_t units)
 {
-    const uint64_t m = p->x.nrows, k = p->weights->k, stages = (k + 63) / 64;
-    const uint64_t tiles = tiles_of(m, n), rest = tiles % units;
+    const uint64_t tiles = tiles_of(p->x.nrows, n), stages = (p->weights->k + 63) / 64;
     plan best = {.time = UINT64_MAX};
-    for (uint64_t parts = 2; rest && parts <= units / rest && parts <= MOST_PARTS; parts++) {
+    for (uint64_t parts = 2; has_boxes(p) && parts <= 4; parts *= 2) {
         const uint64_t per = (stages + parts - 1) / parts;
-        const uint64_t time = tiles / units * time_of(whole_time, k) +
-                              time_of(whole_time, 64 * per) + MEET_TIME + parts * PART_TIME;
-        if (time < best.time && llmk_linear_may_split(p, rest, per * parts, units))
-            best = (plan){.last = 1,
+        const uint64_t time = per * SHARED_STAGE + TRADE_TIME + (parts - 1) * OTHER_TIME;
+        if (time < best.time && per >= LEAST_STAGES && tiles * parts <= units &&
+            units * WARPS <= LLMK_WORKSPACE_COUNTS &&
+            llmk_linear_may_split(p, tiles, per * parts, units))
+            best = (plan){.kind = parts == 2 ? SHARED_BY_2 : SHARED_BY_4,
                           .per = (uint32_t)per,
-                          .whole = tiles - rest,
-                          .tiles = units,
+                          .tiles = tiles * parts,
                           .time = time};
     }
     return best;
@@ -218,7 +220,7 @@ static plan plan_columns(uint64_t m, uint64_t n, uint64_t k, uint32_t units, uin
     const uint64_t wide = blocks - (width - 1) * columns;
     const uint64_t most_wide = (rows * wide + units - 1) / units;
     const uint64_t most = (rows * columns + units - 1) / units;
-    return (plan){.is_tall = true,
+    return (plan){.kind = TALL,
                   .last = (uint32_t)(16 * wide + width),
                   .tiles = rows * columns,
                   .time = most_wide * llmk_linear_nv90_tall_time(width, k) +
@@ -271,33 +273,39 @@ static plan plan_of(const llmk_launch *launch, const linear_problem *p, uint64_t
         return plan_cut(m, n, k, units, wanted == LLMK_NV90_SHARED ? 0 : wanted);
     if (launch->config)
         return plan_tall(m, n, k, units);
-    const plan cut = plan_cut(m, n, k, units, 0);
-    if (!can)
-        return cut;
-    const plan tall = plan_tall(m, n, k, units);
     /* Two hundredths are less than the estimate is worth. */
-    return tall.time + tall.time / 50 < cut.time ? tall : cut;
+    plan best = plan_cut(m, n, k, units, 0);
+    const plan others[] = {can ? plan_tall(m, n, k, units) : best, shared};
+    for (size_t i = 0; i < LLMK_COUNT(others); i++)
+        if (others[i].time < best.time - best.time / 50)
+            best = others[i];
+    return best;
 }
 
 llmk_status llmk_linear_nv90_launch(llmk_launch *launch, const void *problem)
 {
+    static const struct {
+        const char *file, *kernel;
+    } kinds[] = {[PLAIN] = {FILE_NAME, "linear_wgmma"},
+                 [SHARED_BY_2] = {SHARED_NAME, "linear_wgmma_shared_2"},
+                 [SHARED_BY_4] = {SHARED_NAME, "linear_wgmma_shared_4"},
+                 [TALL] = {TALL_NAME, "linear_wgmma_tall"}};
     const linear_problem *p = problem;
     const uint32_t units = launch->ctx->caps.compute_units;
     for (size_t i = 0; i < p->weights->segment_count; i++) {
         const llmk_segment *segment = &p->weights->segments[i];
         const plan chosen = plan_of(launch, p, segment->rows);
-        const bool tall = chosen.is_tall;
-        const linear_recipe r = {.file = tall ? TALL_NAME : FILE_NAME,
+        const bool tall = chosen.kind == TALL;
+        const linear_recipe r = {.file = kinds[chosen.kind].file,
                                  .defines = p->x.dtype == LLMK_F16 ? "-DX=f16" : "-DX=bf16",
-                                 .kernel = tall ? "linear_wgmma_tall" : "linear_wgmma",
+                                 .kernel = kinds[chosen.kind].kernel,
                                  .rows = tall ? TALL_M : TILE_M,
                                  .columns = tall ? TALL_UNITS * TALL_UNIT : TILE_N,
                                  .local = {ITEMS, 1, 1},
                                  .groups = chosen.tiles < units ? (uint32_t)chosen.tiles : units,
-                                 .has_last = true,
+                                 .has_last = !chosen.per,
                                  .last = chosen.last,
-                                 .has_split = !tall,
-                                 .whole = (uint32_t)chosen.whole,
+                                 .has_split = chosen.per > 0,
                                  .per = chosen.per};
         LLMK_TRY(llmk_linear_run_segment(launch, p, &r, segment));
     }

@@ -223,7 +223,7 @@ static llmk_context *context_of(const pretence *device)
     /* As src/core/device.c has it. */
     ctx->caps.max_work_group = device->vendor == LLMK_VENDOR_AMD ? 256 : 1024;
     ctx->caps.max_required_group = 1024;
-    ctx->caps.compute_units = 1; /* small cases have few work-groups for it, or many */
+    ctx->caps.compute_units = 2; /* small cases have few work-groups for it, or many */
     ctx->caps.compute_capability = device->compute_capability;
     ctx->caps.subgroup_sizes = device->subgroup_sizes;
     ctx->caps.cooperative_matrix = device->vendor != LLMK_VENDOR_NVIDIA;
@@ -290,6 +290,8 @@ static const struct {
     /* Plain rows of x. */
     {"linear", "m=70 n=256 k=256 x=f16 w=f16"},
     {"linear", "m=70 n=256 k=256 x=bf16 w=bf16"},
+    {"linear", "m=70 n=64 k=1024 x=f16 w=f16"}, /* stages enough for two work-groups on wgmma */
+    {"linear", "m=70 n=64 k=1024 x=bf16 w=bf16"},
     {"linear", "m={20,70} n=256 k=256 x={f16,bf16} w=w4 group={0,128} layout=nv"},
     {"linear", "m=70 n=256 k=256 x={f16,bf16} w=w8 layout=nv"},
     {"linear", "m={4,12} n={32,64,512} k=256 x={f16,bf16} w=w4 group={0,32,64,128} scale={f16,f32} "
