@@ -19,6 +19,7 @@
 
 #include "linear/linear_packed_place.clh"
 #include "linear/linear_plain_rows.clh"
+#include "linear/linear_trade.clh"
 
 #define WARPS     4 // of a group
 #define ITEMS     (2 * WARPS * FRAGMENT_WAVE)
@@ -42,8 +43,9 @@
 #define X_AT   (2 * W_SLOT)
 #define LOCAL  ((2 * W_SLOT + 2 * X_SLOT) / 16) // chunks: 48 KiB
 
-// At the end a block's sums lie in local memory as rows of y.
-#define SUM_PITCH (16 + 4)
+// At the end a warp's sums of so many rows of y lie in local memory.
+#define ROUND_ROWS 16
+#define SUM_PITCH  (MAX_TILES * 16 + 4)
 
 // ---- A warp's place
 
@@ -74,14 +76,16 @@ typedef struct {
     uint blocks;               // that there are from the warp's first on
 } copies_t;
 
-LINEAR_INLINE copies_t copies_of(const linear_t a, fragment_unit unit, ulong row, uint block)
+// turn: rows r of the tile lie as r ^ turn.
+LINEAR_INLINE copies_t copies_of(const linear_t a, fragment_unit unit, ulong row, uint turn,
+                                 uint block)
 {
     copies_t c;
     const uint item = unit.wave * FRAGMENT_WAVE + unit.lane, own = own_block(unit.wave);
     const uint last = (uint)min(a.m - 1 - row, (ulong)TILE_M);
     c.x = (global const uint4 *)((global const ushort *)a.x + a.x_rows.offset + row * a.x_rows.s0) +
           item % HALF_CHUNKS;
-    c.x_at = min(item / HALF_CHUNKS, last) * (uint)(a.x_rows.s0 / 8);
+    c.x_at = min(item / HALF_CHUNKS ^ turn, last) * (uint)(a.x_rows.s0 / 8);
     c.w = (global const uint4 *)(a.data + (block + own) * a.pitch) + unit.lane;
     c.w_step = (uint)(a.pitch / 16);
     c.blocks = BLOCKS - own;
@@ -277,12 +281,12 @@ LINEAR_INLINE void begin(const linear_t a, fragment_unit unit, work_t *s, uint b
     }
 }
 
-// Steps `step` to `steps` - 1, from block `block` of W on.
+// Steps `step` to `steps` - 1, from row `row` of x and block `block` of W on.
 LINEAR_INLINE void multiply_steps(const linear_t a, fragment_unit unit, work_t *s,
-                                  local uint4 *memory, ulong row, uint block, uint step, uint steps,
-                                  const uint tiles)
+                                  local uint4 *memory, ulong row, uint turn, uint block, uint step,
+                                  uint steps, const uint tiles)
 {
-    const copies_t copies = copies_of(a, unit, row, block);
+    const copies_t copies = copies_of(a, unit, row, turn, block);
     const uint last = steps - 1, period = GROUPED ? a.group_size / STEP_K : 1;
     s->x_at = X_AT + unit.lane * 16;
     s->x_to = X_AT + (unit.wave * FRAGMENT_WAVE + unit.lane) * 16;
@@ -343,46 +347,67 @@ LINEAR_INLINE void apply_scales(const linear_t a, fragment_unit unit, work_t *s,
 
 // ---- Tiles, and parts of them
 
-// A warp's sums, block after block.
-LINEAR_INLINE void store_tile(const linear_t a, fragment_unit unit, const work_t *s,
-                              local uint4 *memory, const place_t p)
+// Of a tile, steps `step` to `steps` - 1; behind it nobody needs them in local memory.
+LINEAR_INLINE void multiply_tile(const linear_t a, fragment_unit unit, work_t *s,
+                                 local uint4 *memory, const place_t p, uint turn, uint step,
+                                 uint steps)
 {
-    local float *sums = (local float *)memory + unit.wave * (TILE_M * SUM_PITCH);
-    _Pragma("unroll 1") for (uint n = 0; n < MAX_TILES; n++)
+#ifdef FRAGMENT_EMULATED // whose items go the same way
+    multiply_steps(a, unit, s, memory, p.row, turn, p.block, step, steps, MAX_TILES);
+#else
+    unit.lane = forgotten((uint)get_local_id(0)) % FRAGMENT_WAVE;
+    unit.wave = of_warp(forgotten((uint)get_local_id(0)) / FRAGMENT_WAVE);
+    if (unit.wave < WARPS)
+        multiply_steps(a, unit, s, memory, p.row, turn, p.block, step, steps, MAX_TILES);
+    else
+        multiply_steps(a, unit, s, memory, p.row, turn, p.block, step, steps, MAX_TILES - 1);
+#endif
+    barrier(CLK_LOCAL_MEM_FENCE);
+}
+
+// A warp's sums of rows `row` and those after it, in rounds.
+LINEAR_INLINE void store_rows(const linear_t a, fragment_unit unit, const work_t *s,
+                              local uint4 *memory, const place_t p, ulong row, const uint rounds)
+{
+    local float *sums = (local float *)memory + unit.wave * (ROUND_ROWS * SUM_PITCH);
+    const uint first = (p.block + own_block(unit.wave)) * 16, columns = own_tiles(unit.wave) * 16;
+    const rows8_t to = rows8_of(a, row, first, columns);
+    _Pragma("unroll 1") for (uint n = 0; n < rounds; n++)
     {
         const uint this = forgotten(1u << n); // which must not become an index: sums are registers
         warp_barrier();
         FRAGMENT_UNROLL
-        for (uint i = 0; i < MAX_TILES; i++) {
+        for (uint i = 0; i < rounds; i++) {
             if (!(this >> i & 1))
                 continue;
             FRAGMENT_UNROLL
-            for (uint part = 0; part < PARTS; part++) {
+            for (uint part = 0; part < ROUND_ROWS / 8; part++) {
                 FRAGMENT_UNROLL
-                for (uint e = 0; e < 4; e++)
-                    sums[(part * 8 + mma_column(unit, e)) * SUM_PITCH + mma_row(unit, e)] =
-                        s->sum[i][part][e];
+                for (uint b = 0; b < MAX_TILES; b++) {
+                    FRAGMENT_UNROLL
+                    for (uint e = 0; e < 4; e++)
+                        sums[(part * 8 + mma_column(unit, e)) * SUM_PITCH + b * 16 +
+                             mma_row(unit, e)] = s->sum[b][i * (ROUND_ROWS / 8) + part][e];
+                }
             }
         }
         warp_barrier();
-        if (n >= own_tiles(unit.wave))
+        const uint c = unit.lane % 8 * 8;
+        if (c >= columns || first + c < p.column)
             continue;
-        const uint first = (p.block + own_block(unit.wave) + n) * 16;
-        const rows8_t to = rows8_of(a, p.row, first, 16);
-        if (to.plain && first >= p.column) {
+        if (to.plain) {
             FRAGMENT_UNROLL
-            for (uint i = 0; i < TILE_M * 2 / FRAGMENT_WAVE; i++) {
-                const uint at = unit.lane + i * FRAGMENT_WAVE, r = at / 2, c = at % 2 * 8;
-                if (p.row + r < a.m)
-                    store_row8(to, r, c, sums + r * SUM_PITCH + c);
+            for (uint i = 0; i < ROUND_ROWS / 4; i++) {
+                const uint r = unit.lane / 8 + i * 4;
+                if (row + n * ROUND_ROWS + r < a.m)
+                    store_row8(to, n * ROUND_ROWS + r, c, sums + r * SUM_PITCH + c);
             }
             continue;
         }
-        _Pragma("unroll 1") for (uint i = unit.lane; i < TILE_M * 2; i += FRAGMENT_WAVE)
+        _Pragma("unroll 1") for (uint r = unit.lane / 8; r < ROUND_ROWS; r += 4)
         {
-            const uint r = i / 2, c = i % 2 * 8;
-            if (p.row + r < a.m && first + c >= p.column && first + c < a.n)
-                finish8(a, p.row + r, first + c, sums + r * SUM_PITCH + c);
+            if (row + n * ROUND_ROWS + r < a.m && first + c < a.n)
+                finish8(a, row + n * ROUND_ROWS + r, first + c, sums + r * SUM_PITCH + c);
         }
     }
 }
@@ -410,17 +435,7 @@ LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *mem
             break;
         const uint step = p.piece.begin * stage_steps(a),
                    steps = min(p.piece.end * stage_steps(a), a.k / STEP_K);
-#ifdef FRAGMENT_EMULATED // whose items go the same way
-        multiply_steps(a, unit, &s, memory, p.row, p.block, step, steps, MAX_TILES);
-#else
-        unit.lane = forgotten((uint)get_local_id(0)) % FRAGMENT_WAVE;
-        unit.wave = of_warp(forgotten((uint)get_local_id(0)) / FRAGMENT_WAVE);
-        if (unit.wave < WARPS)
-            multiply_steps(a, unit, &s, memory, p.row, p.block, step, steps, MAX_TILES);
-        else
-            multiply_steps(a, unit, &s, memory, p.row, p.block, step, steps, MAX_TILES - 1);
-#endif
-        barrier(CLK_LOCAL_MEM_FENCE); // all have loaded the last step
+        multiply_tile(a, unit, &s, memory, p, 0, step, steps);
         // Worked out again, all this needs no registers while there are products.
         n = forgotten(n);
         unit.lane = forgotten((uint)get_local_id(0)) % FRAGMENT_WAVE;
@@ -434,7 +449,7 @@ LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *mem
             stores = packed_meet(again, q.piece, meet, &s.sum[0][0][0], MAX_TILES * PARTS * 4,
                                  memory, unit.wave, 2 * WARPS);
         if (stores)
-            store_tile(a, unit, &s, memory, q);
+            store_rows(a, unit, &s, memory, q, q.row, TILE_M / ROUND_ROWS);
         barrier(CLK_LOCAL_MEM_FENCE);
     }
 }
@@ -447,4 +462,60 @@ RESIDENT(1) void linear_packed_pair(LINEAR_PARAMETERS, SPLIT_PARAMETERS)
     const linear_t a = LINEAR_ARGUMENTS;
     const meet_t meet = {split_sums, split_counts};
     packed(a, unit, memory, meet, split_whole, split_per);
+}
+
+// ---- Halves of tiles, one for each work-group
+
+// Work-groups 2t and 2t + 1 have tile t.
+LINEAR_INLINE place_t place_of_half(const linear_t a, uint group)
+{
+    const uint columns = (a.n + BLOCKS * 16 - 1) / (BLOCKS * 16);
+    place_t p;
+    uint tile = group / 2;
+    p.row = 0;
+    _Pragma("unroll 1") for (; tile >= columns; tile -= columns)
+        p.row += TILE_M;
+    p.column = tile * BLOCKS * 16;
+    p.block = min(p.column / 16, (a.n + 15) / 16 - BLOCKS);
+    return p;
+}
+
+// per: the steps of the first half of K. The second half's rows are turned, so that the first registers
+// of either are what it finishes.
+LINEAR_INLINE void packed_half(const linear_t a, fragment_unit unit, local uint4 *memory,
+                               const meet_t meet, uint per)
+{
+    work_t s;
+    uint group = (uint)get_group_id(0);
+    const place_t p = place_of_half(a, group);
+    const bool second = group % 2;
+    multiply_tile(a, unit, &s, memory, p, second ? TILE_M / 2 : 0, second ? per : 0,
+                  second ? a.k / STEP_K : per);
+    // As in packed(), worked out again.
+    group = forgotten((uint)get_group_id(0));
+    unit.lane = forgotten((uint)get_local_id(0)) % FRAGMENT_WAVE;
+    unit.wave = forgotten((uint)get_local_id(0)) / FRAGMENT_WAVE;
+    const place_t q = place_of_half(a, group);
+    const uint first = own_block(unit.wave), own = own_tiles(unit.wave), sums = PARTS * 4;
+    apply_scales(a, unit, &s, q.block + first, BLOCKS - first);
+    const trade_t t = trade_of(meet.sums, meet.counts, group / 2, group % 2,
+                               unit.wave * FRAGMENT_WAVE + unit.lane, ITEMS, MAX_TILES, sums);
+    const uint halves = trade(t, &s.sum[0][0][0], own, MAX_TILES, sums, (local uint *)memory);
+    _Pragma("unroll 1") for (uint i = 0; i < halves; i++)
+    {
+        if (i > 0)
+            trade_rest(t, &s.sum[0][0][0], own, MAX_TILES, sums);
+        store_rows(a, unit, &s, memory, q, q.row + (group + i) % 2 * (TILE_M / 2),
+                   TILE_M / 2 / ROUND_ROWS);
+    }
+}
+
+kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
+RESIDENT(1) void linear_packed_pair_halves(LINEAR_PARAMETERS, SPLIT_PARAMETERS)
+{
+    local uint4 memory[LOCAL];
+    FRAGMENT_UNIT(unit, 2 * WARPS);
+    const linear_t a = LINEAR_ARGUMENTS;
+    const meet_t meet = {split_sums, split_counts};
+    packed_half(a, unit, memory, meet, split_per);
 }

@@ -141,6 +141,13 @@ static void share_out(const llmk_launch *launch, const linear_problem *p, const 
     const uint64_t per = even > least ? even : least;
     if (per * 8 > stages * MOST_TILE_EIGHTHS)
         return;
+    const uint64_t first = (stages + 1) / 2;
+    if (tile == &pair && 2 * t.tiles <= t.places && 3 * t.tiles > t.places && first >= least) {
+        r->kernel = "linear_packed_pair_halves";
+        r->groups = (uint32_t)(2 * t.tiles);
+        r->per = (uint32_t)(first * stage / tile->step);
+        return;
+    }
     const uint64_t sharers = (left * stages + per - 1) / per;
     r->groups = t.whole ? t.places : (uint32_t)sharers;
     r->whole = (uint32_t)t.whole;
