@@ -19,7 +19,6 @@
 
 #include "linear/linear_packed_place.clh"
 #include "linear/linear_plain_rows.clh"
-#include "linear/linear_trade.clh"
 
 #define WARPS     4 // of a group
 #define ITEMS     (2 * WARPS * FRAGMENT_WAVE)
@@ -128,6 +127,7 @@ typedef struct {
 } work_t;
 
 #include "linear/linear_packed_beside.clh"
+#include "linear/linear_trade.clh"
 
 // So many bytes behind p: they need no shift.
 static inline local uint4 *bytes_from(local uint4 *p, uint bytes)
@@ -365,19 +365,21 @@ LINEAR_INLINE void multiply_tile(const linear_t a, fragment_unit unit, work_t *s
     barrier(CLK_LOCAL_MEM_FENCE);
 }
 
-// A warp's sums of rows `row` and those after it, in rounds.
+// A warp's sums of a tile's rows from `row` on, `rows` and at most `most`.
 LINEAR_INLINE void store_rows(const linear_t a, fragment_unit unit, const work_t *s,
-                              local uint4 *memory, const place_t p, ulong row, const uint rounds)
+                              local uint4 *memory, const place_t p, uint row, uint rows,
+                              const uint most)
 {
     local float *sums = (local float *)memory + unit.wave * (ROUND_ROWS * SUM_PITCH);
     const uint first = (p.block + own_block(unit.wave)) * 16, columns = own_tiles(unit.wave) * 16;
-    const rows8_t to = rows8_of(a, row, first, columns);
-    _Pragma("unroll 1") for (uint n = 0; n < rounds; n++)
+    const rows8_t to = rows8_of(a, p.row + row, first, columns);
+    const uint end = p.row + row < a.m ? (uint)min(a.m - (p.row + row), (ulong)rows) : 0;
+    _Pragma("unroll 1") for (uint n = 0; n * ROUND_ROWS < rows; n++)
     {
         const uint this = forgotten(1u << n); // which must not become an index: sums are registers
         warp_barrier();
         FRAGMENT_UNROLL
-        for (uint i = 0; i < rounds; i++) {
+        for (uint i = 0; i < most / ROUND_ROWS; i++) {
             if (!(this >> i & 1))
                 continue;
             FRAGMENT_UNROLL
@@ -399,15 +401,15 @@ LINEAR_INLINE void store_rows(const linear_t a, fragment_unit unit, const work_t
             FRAGMENT_UNROLL
             for (uint i = 0; i < ROUND_ROWS / 4; i++) {
                 const uint r = unit.lane / 8 + i * 4;
-                if (row + n * ROUND_ROWS + r < a.m)
+                if (n * ROUND_ROWS + r < end)
                     store_row8(to, n * ROUND_ROWS + r, c, sums + r * SUM_PITCH + c);
             }
             continue;
         }
         _Pragma("unroll 1") for (uint r = unit.lane / 8; r < ROUND_ROWS; r += 4)
         {
-            if (row + n * ROUND_ROWS + r < a.m && first + c < a.n)
-                finish8(a, row + n * ROUND_ROWS + r, first + c, sums + r * SUM_PITCH + c);
+            if (n * ROUND_ROWS + r < end && first + c < a.n)
+                finish8(a, p.row + row + n * ROUND_ROWS + r, first + c, sums + r * SUM_PITCH + c);
         }
     }
 }
@@ -449,7 +451,7 @@ LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *mem
             stores = packed_meet(again, q.piece, meet, &s.sum[0][0][0], MAX_TILES * PARTS * 4,
                                  memory, unit.wave, 2 * WARPS);
         if (stores)
-            store_rows(a, unit, &s, memory, q, q.row, TILE_M / ROUND_ROWS);
+            store_rows(a, unit, &s, memory, q, 0, TILE_M, TILE_M);
         barrier(CLK_LOCAL_MEM_FENCE);
     }
 }
@@ -464,14 +466,13 @@ RESIDENT(1) void linear_packed_pair(LINEAR_PARAMETERS, SPLIT_PARAMETERS)
     packed(a, unit, memory, meet, split_whole, split_per);
 }
 
-// ---- Halves of tiles, one for each work-group
+// ---- Parts of tiles, one for each work-group, which finish their tile together (linear_trade.clh)
 
-// Work-groups 2t and 2t + 1 have tile t.
-LINEAR_INLINE place_t place_of_half(const linear_t a, uint group)
+// Of tile `tile`, of which the last one in a row ends with W.
+LINEAR_INLINE place_t place_of_tile(const linear_t a, uint tile)
 {
     const uint columns = (a.n + BLOCKS * 16 - 1) / (BLOCKS * 16);
     place_t p;
-    uint tile = group / 2;
     p.row = 0;
     _Pragma("unroll 1") for (; tile >= columns; tile -= columns)
         p.row += TILE_M;
@@ -480,42 +481,61 @@ LINEAR_INLINE place_t place_of_half(const linear_t a, uint group)
     return p;
 }
 
-// per: the steps of the first half of K. The second half's rows are turned, so that the first registers
-// of either are what it finishes.
-LINEAR_INLINE void packed_half(const linear_t a, fragment_unit unit, local uint4 *memory,
-                               const meet_t meet, uint per)
+// Work-groups tile * parts ... have the parts of a tile, of so many steps: those that meet start one after
+// the other.
+LINEAR_INLINE trade_t trade_here(const linear_t a, const meet_t meet, uint group, uint parts,
+                                 uint tile, uint wave)
 {
-    work_t s;
-    uint group = (uint)get_group_id(0);
-    const place_t p = place_of_half(a, group);
-    const bool second = group % 2;
-    multiply_tile(a, unit, &s, memory, p, second ? TILE_M / 2 : 0, second ? per : 0,
-                  second ? a.k / STEP_K : per);
-    // As in packed(), worked out again.
-    group = forgotten((uint)get_group_id(0));
-    unit.lane = forgotten((uint)get_local_id(0)) % FRAGMENT_WAVE;
-    unit.wave = forgotten((uint)get_local_id(0)) / FRAGMENT_WAVE;
-    const place_t q = place_of_half(a, group);
-    const uint first = own_block(unit.wave), own = own_tiles(unit.wave), sums = PARTS * 4;
-    apply_scales(a, unit, &s, q.block + first, BLOCKS - first);
-    const trade_t t = trade_of(meet.sums, meet.counts, group / 2, group % 2,
-                               unit.wave * FRAGMENT_WAVE + unit.lane, ITEMS, MAX_TILES, sums);
-    const uint halves = trade(t, &s.sum[0][0][0], own, MAX_TILES, sums, (local uint *)memory);
-    _Pragma("unroll 1") for (uint i = 0; i < halves; i++)
-    {
-        if (i > 0)
-            trade_rest(t, &s.sum[0][0][0], own, MAX_TILES, sums);
-        store_rows(a, unit, &s, memory, q, q.row + (group + i) % 2 * (TILE_M / 2),
-                   TILE_M / 2 / ROUND_ROWS);
-    }
+    const place_t p = place_of_tile(a, tile);
+    return trade_of(meet.sums, meet.counts, tile, parts, group - tile * parts,
+                    (uint)min(a.m - p.row, (ulong)TILE_M), own_tiles(wave));
 }
 
+LINEAR_INLINE void packed_part(const linear_t a, fragment_unit unit, local uint4 *memory,
+                               const meet_t meet, uint parts, uint per)
+{
+    work_t s;
+    uint group = (uint)get_group_id(0), tile = group / parts;
+    {
+        const trade_t t = trade_here(a, meet, group, parts, tile, unit.wave);
+        const uint step = t.part * per;
+        multiply_tile(a, unit, &s, memory, place_of_tile(a, tile), trade_turn(t) * 8, step,
+                      min(step + per, a.k / STEP_K));
+    }
+    // As in packed(), worked out again.
+    group = forgotten((uint)get_group_id(0));
+    tile = group / parts;
+    unit.lane = forgotten((uint)get_local_id(0)) % FRAGMENT_WAVE;
+    unit.wave = forgotten((uint)get_local_id(0)) / FRAGMENT_WAVE;
+    const place_t p = place_of_tile(a, tile);
+    const uint first = own_block(unit.wave);
+    apply_scales(a, unit, &s, p.block + first, BLOCKS - first);
+    trade_t t = trade_here(a, meet, group, parts, tile, unit.wave);
+    uint left = trade(t, &s, (local uint *)memory);
+    if (!left)
+        return;
+#ifndef FRAGMENT_EMULATED
+    const uint over = nv_trade_over(t.count, popcount(left));
+#endif
+    _Pragma("unroll 1") for (; left; left &= ~(1u << t.part))
+    {
+        if (!(left >> t.part & 1))
+            t = trade_for(t, &s, 31 - clz(left));
+        trade_add(t, &s);
+        store_rows(a, unit, &s, memory, p, trade_turn(t) * 8, t.own * 8, TRADE_ROUND * 8);
+    }
+#ifndef FRAGMENT_EMULATED
+    nv_trade_end(t.count, over, PARTS >> t.shift);
+#endif
+}
+
+// parts: of a tile; per: the steps of one.
 kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
-RESIDENT(1) void linear_packed_pair_halves(LINEAR_PARAMETERS, SPLIT_PARAMETERS)
+RESIDENT(1) void linear_packed_pair_parts(LINEAR_PARAMETERS, SPLIT_PARAMETERS)
 {
     local uint4 memory[LOCAL];
     FRAGMENT_UNIT(unit, 2 * WARPS);
     const linear_t a = LINEAR_ARGUMENTS;
     const meet_t meet = {split_sums, split_counts};
-    packed_half(a, unit, memory, meet, split_per);
+    packed_part(a, unit, memory, meet, split_whole, split_per);
 }
