@@ -71,7 +71,7 @@ static inline uint own_block(uint warp)
 
 typedef struct {
     global const uint4 *x, *w; // this item's first chunks, of x and of the warp's first block
-    uint x_at, w_step;         // chunks: from x, of a row that exists; from block to block
+    uint w_step;               // chunks from block to block
     uint blocks;               // that there are from the warp's first on
 } copies_t;
 
@@ -83,8 +83,7 @@ LINEAR_INLINE copies_t copies_of(const linear_t a, fragment_unit unit, ulong row
     const uint item = unit.wave * FRAGMENT_WAVE + unit.lane, own = own_block(unit.wave);
     const uint last = (uint)min(a.m - 1 - row, (ulong)TILE_M);
     c.x = (global const uint4 *)((global const ushort *)a.x + a.x_rows.offset + row * a.x_rows.s0) +
-          item % HALF_CHUNKS;
-    c.x_at = min(item / HALF_CHUNKS ^ turn, last) * (uint)(a.x_rows.s0 / 8);
+          (min(item / HALF_CHUNKS ^ turn, last) * (uint)(a.x_rows.s0 / 8) + item % HALF_CHUNKS);
     c.w = (global const uint4 *)(a.data + (block + own) * a.pitch) + unit.lane;
     c.w_step = (uint)(a.pitch / 16);
     c.blocks = BLOCKS - own;
@@ -96,7 +95,7 @@ LINEAR_INLINE void copy_x(const copies_t *c, uint step, local uint4 *to)
     uint4 held;
     FRAGMENT_UNROLL
     for (uint i = 0; i < X_COPIES; i++)
-        async_copy(to + i * X_HALF, c->x + (c->x_at + step * X_CHUNKS) + i * HALF_CHUNKS, &held);
+        async_copy(to + i * X_HALF, c->x + step * X_CHUNKS + i * HALF_CHUNKS, &held);
 }
 
 // A warp's block n; to: where its lanes load it from.
@@ -306,7 +305,7 @@ LINEAR_INLINE void multiply_steps(const linear_t a, fragment_unit unit, work_t *
     for (uint n = 0; n + 1 < tiles; n++)
         load_codes_of(s, memory, n);
     uint left = 0; // steps of this group of weights
-    _Pragma("unroll 1") for (; step < steps; step++)
+    _Pragma("unroll 1") for (; step <= last; step++)
     {
         if (GROUPED && left == 0) {
             left = period;
@@ -471,7 +470,7 @@ RESIDENT(1) void linear_packed_pair(LINEAR_PARAMETERS, SPLIT_PARAMETERS)
 // Of tile `tile`, of which the last one in a row ends with W.
 LINEAR_INLINE place_t place_of_tile(const linear_t a, uint tile)
 {
-    const uint columns = (a.n + BLOCKS * 16 - 1) / (BLOCKS * 16);
+    const uint columns = (forgotten(a.n) + BLOCKS * 16 - 1) / (BLOCKS * 16);
     place_t p;
     p.row = 0;
     _Pragma("unroll 1") for (; tile >= columns; tile -= columns)
@@ -504,6 +503,7 @@ LINEAR_INLINE void packed_part(const linear_t a, fragment_unit unit, local uint4
     }
     // As in packed(), worked out again.
     group = forgotten((uint)get_group_id(0));
+    parts = forgotten(parts);
     tile = group / parts;
     unit.lane = forgotten((uint)get_local_id(0)) % FRAGMENT_WAVE;
     unit.wave = forgotten((uint)get_local_id(0)) / FRAGMENT_WAVE;
