@@ -424,7 +424,9 @@ typedef struct llmk_events {
 
 /* Device memory that operators use between their kernels. Belongs to one call until that call's
  * work is done: a later call on the same in-order queue is ordered behind it and legal; one on
- * another queue, or on an out-of-order queue, before it is done returns LLMK_BUSY. */
+ * another queue, or on an out-of-order queue, before it is done returns LLMK_BUSY. Calls on in-order
+ * queues take no event of their own, so the first one from another queue is told LLMK_BUSY as long
+ * as anything is under way on the queue before it. */
 typedef struct llmk_workspace llmk_workspace;
 
 /* Allocates `bytes` (0 is legal). The operators' llmk_<op>_workspace_size() say how many: they take

@@ -565,7 +565,7 @@ static llmk_status launch_variant(const llmk_operator *op, llmk_choice choice, l
                             .config = choice.config,
                             .dry = dry,
                             .in_order = !(properties & CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE),
-                            .want_event = workspace || (events && events->event)};
+                            .want_event = events && events->event};
     if (properties & CL_QUEUE_PROFILING_ENABLE) {
         pthread_mutex_lock(&ctx->profiler_lock);
         launch->profile = ctx->profiler != NULL;
@@ -573,7 +573,7 @@ static llmk_status launch_variant(const llmk_operator *op, llmk_choice choice, l
     }
     LLMK_TRY(llmk_workspace_begin(workspace, queue, launch->in_order));
     const llmk_status status = choice.variant->launch(launch, problem);
-    llmk_workspace_end(workspace, queue, launch->last);
+    llmk_workspace_end(workspace, queue, launch->enqueued, launch->last);
     if (status == LLMK_OK && events && events->event)
         *events->event = launch->last;
     else if (launch->last)

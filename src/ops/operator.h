@@ -209,14 +209,15 @@ struct llmk_workspace {
     cl_mem counts; /* LLMK_WORKSPACE_COUNTS of 32 bits, 0 between kernels */
     pthread_mutex_t lock;
     cl_command_queue queue; /* of the last call; retained */
-    cl_event last;
+    cl_event last;          /* of it, or NULL: that is asked for when another queue comes */
 };
 
 /* Claims `w` (may be NULL) for a call: LLMK_BUSY if an unfinished call elsewhere has it. After
- * LLMK_OK the caller must end the claim, with the call's last event (NULL: nothing was enqueued).
- */
+ * LLMK_OK the caller must end the claim, with how many kernels were enqueued and the last one's
+ * event, which on in-order queues may be NULL. */
 llmk_status llmk_workspace_begin(llmk_workspace *w, cl_command_queue queue, bool in_order);
-void llmk_workspace_end(llmk_workspace *w, cl_command_queue queue, cl_event event);
+void llmk_workspace_end(llmk_workspace *w, cl_command_queue queue, unsigned enqueued,
+                        cl_event event);
 
 /* A checker's step: present, of this context, and at least `bytes` long. */
 void llmk_check_workspace(llmk_checker *c, const llmk_workspace *workspace, uint64_t bytes);
