@@ -243,8 +243,9 @@ LINEAR_INLINE void multiply_step(const linear_t a, fragment_unit unit, work_t *s
     }
 }
 
-LINEAR_INLINE void begin(const linear_t a, fragment_unit unit, work_t *s, uint block, uint blocks,
-                         uint step, uint steps, const uint tiles)
+// The first group's scales and zeros are asked for before all copies.
+LINEAR_INLINE void begin_groups(const linear_t a, fragment_unit unit, work_t *s, uint block,
+                                uint blocks, uint step, uint steps, const uint tiles)
 {
 #if GROUPED
     const uint period = a.group_size / STEP_K, group = step / period;
@@ -253,6 +254,13 @@ LINEAR_INLINE void begin(const linear_t a, fragment_unit unit, work_t *s, uint b
     s->groups.more = (steps - 1) / period - group;
     s->groups.scale = 0x3c003c00u; // of no products: any other than 0
     ask_for_group(a, &s->groups);
+#endif
+}
+
+LINEAR_INLINE void begin(const linear_t a, fragment_unit unit, work_t *s, uint block, uint blocks,
+                         const uint tiles)
+{
+#if GROUPED
     turn_to_next(a, &s->groups);
 #endif
     FRAGMENT_UNROLL
@@ -290,6 +298,8 @@ LINEAR_INLINE void multiply_steps(const linear_t a, fragment_unit unit, work_t *
     s->x_at = X_AT + unit.lane * 16;
     s->x_to = X_AT + (unit.wave * FRAGMENT_WAVE + unit.lane) * 16;
     s->codes_at = (unit.wave * MAX_TILES * W_CHUNKS + unit.lane) * 16;
+    const uint first = block + own_block(unit.wave);
+    begin_groups(a, unit, s, first, copies.blocks, step, steps, tiles);
     FRAGMENT_UNROLL
     for (uint i = 0; i < 2; i++) {
         FRAGMENT_UNROLL
@@ -298,7 +308,7 @@ LINEAR_INLINE void multiply_steps(const linear_t a, fragment_unit unit, work_t *
         copy_x(&copies, min(step + i, last), bytes_from(memory, s->x_to ^ i * X_SLOT));
         async_commit();
     }
-    begin(a, unit, s, block + own_block(unit.wave), copies.blocks, step, steps, tiles);
+    begin(a, unit, s, first, copies.blocks, tiles);
     async_wait(1);
     barrier(CLK_LOCAL_MEM_FENCE);
     FRAGMENT_UNROLL
@@ -515,7 +525,7 @@ LINEAR_INLINE void packed_part(const linear_t a, fragment_unit unit, local uint4
     if (!left)
         return;
 #ifndef FRAGMENT_EMULATED
-    const uint over = nv_trade_over(t.count, popcount(left));
+    const uint served = popcount(left), before = nv_trade_over(t.count, served);
 #endif
     _Pragma("unroll 1") for (; left; left &= ~(1u << t.part))
     {
@@ -525,7 +535,7 @@ LINEAR_INLINE void packed_part(const linear_t a, fragment_unit unit, local uint4
         store_rows(a, unit, &s, memory, p, trade_turn(t) * 8, t.own * 8, TRADE_ROUND * 8);
     }
 #ifndef FRAGMENT_EMULATED
-    nv_trade_end(t.count, over, PARTS >> t.shift);
+    nv_trade_end(t.count, before, served, PARTS >> t.shift);
 #endif
 }
 
