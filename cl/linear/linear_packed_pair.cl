@@ -193,13 +193,31 @@ LINEAR_INLINE void multiply_last(fragment_unit unit, work_t *s, const beside_t b
     }
 }
 
-// From the last block of the step before on. begins: whether a group of weights does; last: the step
+// The second half of a step, of all blocks but the last.
+LINEAR_INLINE void multiply_rest(fragment_unit unit, work_t *s, const copies_t *copies,
+                                 local uint4 *memory, uint step, uint last, const uint tiles)
+{
+    // x of the next step is there, and all warps have loaded that of this one.
+    copy_x(copies, min(step + 2, last), bytes_from(memory, s->x_to));
+    async_commit();
+    s->x_at ^= X_SLOT;
+    s->x_to ^= X_SLOT;
+    FRAGMENT_UNROLL
+    for (uint n = 0; n + 1 < tiles; n++) {
+        const beside_t b = {n + 1, 1, 0};
+        multiply(unit, s, n, 1, 0, b);
+        load_codes_of(s, memory, n);
+        multiply(unit, s, n, 1, 1, b);
+    }
+}
+
+// From the last block of the step before on; to the end, or to the first half of this step. begins: whether a group of weights does; last: the step
 // past which there is nothing to copy but again the last one, which nobody reads. What comes next
 // takes the place of codes and x as soon as nobody needs them. A round of copies has codes, the next
 // one x: codes are waited for a step later than x that is asked for after them.
 LINEAR_INLINE void multiply_step(const linear_t a, fragment_unit unit, work_t *s,
                                  const copies_t *copies, local uint4 *memory, uint step, uint last,
-                                 const bool begins, const uint tiles)
+                                 const bool begins, const bool ends, const uint tiles)
 {
     float2 turn = begins ? turn_of(unit, s, 0) : (float2)(1.0f, 1.0f);
     const beside_t first = {0, 0, begins ? &turn : 0};
@@ -229,18 +247,71 @@ LINEAR_INLINE void multiply_step(const linear_t a, fragment_unit unit, work_t *s
 #endif
     async_wait(1);
     barrier(CLK_LOCAL_MEM_FENCE);
-    // x of the next step is there, and all warps have loaded that of this one.
-    copy_x(copies, min(step + 2, last), bytes_from(memory, s->x_to));
-    async_commit();
-    s->x_at ^= X_SLOT;
-    s->x_to ^= X_SLOT;
+    if (ends)
+        multiply_rest(unit, s, copies, memory, step, last, tiles);
+}
+
+// Sums of block n have been in units.
+LINEAR_INLINE void apply_scale(const linear_t a, fragment_unit unit, work_t *s, uint n, uint block,
+                               uint blocks)
+{
+#if GROUPED
+    const uint4 own = (uint4)(s->groups.scale, 0u, 0u, 0u);
+    const float2 scale = unit_scales(quad_get(unit, own, n).x) / CODE_UNIT;
+#else
+    const float2 scale =
+        group_scales(a, load_group(a, block + min(n, blocks - 1), 0, unit.lane / 4));
+#endif
     FRAGMENT_UNROLL
-    for (uint n = 0; n + 1 < tiles; n++) {
-        const beside_t b = {n + 1, 1, 0};
+    for (uint p = 0; p < PARTS; p++) {
+        FRAGMENT_UNROLL
+        for (uint e = 0; e < 4; e++)
+            s->sum[n][p][e] *= e < 2 ? scale.x : scale.y;
+    }
+}
+
+// Of tile `tile`, of which the last one in a row ends with W.
+LINEAR_INLINE place_t place_of_tile(const linear_t a, uint tile)
+{
+    const uint columns = (forgotten(a.n) + BLOCKS * 16 - 1) / (BLOCKS * 16);
+    place_t p;
+    p.row = 0;
+    _Pragma("unroll 1") for (; tile >= columns; tile -= columns)
+        p.row += TILE_M;
+    p.column = tile * BLOCKS * 16;
+    p.block = min(p.column / 16, (a.n + 15) / 16 - BLOCKS);
+    return p;
+}
+
+// Work-groups tile * parts ... have the parts of a tile, of so many steps: those that meet start one after
+// the other.
+LINEAR_INLINE trade_t trade_here(const linear_t a, const meet_t meet, uint group, uint parts,
+                                 uint tile, uint wave)
+{
+    const place_t p = place_of_tile(a, tile);
+    return trade_of(meet.sums, meet.counts, tile, parts, group - tile * parts,
+                    (uint)min(a.m - p.row, (ulong)TILE_M), own_tiles(wave));
+}
+
+// The rest of the last step, and its last block: a block's sums are given to others while those after it have
+// products. What is needed for it is worked out again: there were no registers.
+LINEAR_INLINE void multiply_and_give(const linear_t a, fragment_unit unit, work_t *s, uint block,
+                                     uint blocks, const meet_t meet, uint parts, const uint tiles)
+{
+    const uint group = forgotten((uint)get_group_id(0)), all = forgotten(parts);
+    const gift_t gift = trade_gift(trade_here(a, meet, group, all, group / all, unit.wave));
+    FRAGMENT_UNROLL
+    for (uint n = 0; n < tiles; n++) {
+        const beside_t b = {(n + 1) % tiles, 1, 0};
         multiply(unit, s, n, 1, 0, b);
-        load_codes_of(s, memory, n);
+        if (n > 0) {
+            apply_scale(a, unit, s, n - 1, block, blocks);
+            trade_give(gift, s, n - 1);
+        }
         multiply(unit, s, n, 1, 1, b);
     }
+    apply_scale(a, unit, s, tiles - 1, block, blocks);
+    trade_give(gift, s, tiles - 1);
 }
 
 // The first group's scales and zeros are asked for before all copies.
@@ -291,7 +362,8 @@ LINEAR_INLINE void begin(const linear_t a, fragment_unit unit, work_t *s, uint b
 // Steps `step` to `steps` - 1, from row `row` of x and block `block` of W on.
 LINEAR_INLINE void multiply_steps(const linear_t a, fragment_unit unit, work_t *s,
                                   local uint4 *memory, ulong row, uint turn, uint block, uint step,
-                                  uint steps, const uint tiles)
+                                  uint steps, const meet_t meet, uint parts, const bool gives,
+                                  const uint tiles)
 {
     const copies_t copies = copies_of(a, unit, row, turn, block);
     const uint last = steps - 1, period = GROUPED ? a.group_size / STEP_K : 1;
@@ -315,61 +387,52 @@ LINEAR_INLINE void multiply_steps(const linear_t a, fragment_unit unit, work_t *
     for (uint n = 0; n + 1 < tiles; n++)
         load_codes_of(s, memory, n);
     uint left = 0; // steps of this group of weights
-    _Pragma("unroll 1") for (; step <= last; step++)
+    _Pragma("unroll 1") for (; gives || step <= last; step++)
     {
         if (GROUPED && left == 0) {
             left = period;
-            multiply_step(a, unit, s, &copies, memory, step, last, true, tiles);
+            multiply_step(a, unit, s, &copies, memory, step, last, true, !gives, tiles);
         } else {
-            multiply_step(a, unit, s, &copies, memory, step, last, false, tiles);
+            multiply_step(a, unit, s, &copies, memory, step, last, false, !gives, tiles);
         }
         left--;
+        if (gives && step == last)
+            break;
+        if (gives)
+            multiply_rest(unit, s, &copies, memory, step, last, tiles);
     }
-    const beside_t none = {0, 0, 0};
-    multiply(unit, s, tiles - 1, 1, 0, none);
-    FRAGMENT_UNROLL
-    for (uint i = 0; i < PARTS; i++)
-        mma_instruction(unit, s->sum[tiles - 1][i], s->w[1], s->x[i] + 2);
-    async_wait(0);
-}
-
-LINEAR_INLINE void apply_scales(const linear_t a, fragment_unit unit, work_t *s, uint block,
-                                uint blocks)
-{
-    FRAGMENT_UNROLL
-    for (uint n = 0; n < MAX_TILES; n++) {
-#if GROUPED
-        const uint4 own = (uint4)(s->groups.scale, 0u, 0u, 0u);
-        const float2 scale = unit_scales(quad_get(unit, own, n).x) / CODE_UNIT;
-#else
-        const float2 scale =
-            group_scales(a, load_group(a, block + min(n, blocks - 1), 0, unit.lane / 4));
-#endif
+    if (gives) {
+        multiply_and_give(a, unit, s, first, copies.blocks, meet, parts, tiles);
+    } else {
+        const beside_t none = {0, 0, 0};
+        multiply(unit, s, tiles - 1, 1, 0, none);
         FRAGMENT_UNROLL
-        for (uint p = 0; p < PARTS; p++) {
-            FRAGMENT_UNROLL
-            for (uint e = 0; e < 4; e++)
-                s->sum[n][p][e] *= e < 2 ? scale.x : scale.y;
-        }
+        for (uint i = 0; i < PARTS; i++)
+            mma_instruction(unit, s->sum[tiles - 1][i], s->w[1], s->x[i] + 2);
     }
+    async_wait(0);
 }
 
 // ---- Tiles, and parts of them
 
-// Of a tile, steps `step` to `steps` - 1; behind it nobody needs them in local memory.
+// Of a tile, steps `step` to `steps` - 1; behind it nobody needs them in local memory. gives: sums are not
+// in units any more, and those of others' rows are given to them; or else apply_scale() is left to do.
 LINEAR_INLINE void multiply_tile(const linear_t a, fragment_unit unit, work_t *s,
                                  local uint4 *memory, const place_t p, uint turn, uint step,
-                                 uint steps)
+                                 uint steps, const meet_t meet, uint parts, const bool gives)
 {
 #ifdef FRAGMENT_EMULATED // whose items go the same way
-    multiply_steps(a, unit, s, memory, p.row, turn, p.block, step, steps, MAX_TILES);
+    multiply_steps(a, unit, s, memory, p.row, turn, p.block, step, steps, meet, parts, gives,
+                   MAX_TILES);
 #else
     unit.lane = forgotten((uint)get_local_id(0)) % FRAGMENT_WAVE;
     unit.wave = of_warp(forgotten((uint)get_local_id(0)) / FRAGMENT_WAVE);
     if (unit.wave < WARPS)
-        multiply_steps(a, unit, s, memory, p.row, turn, p.block, step, steps, MAX_TILES);
+        multiply_steps(a, unit, s, memory, p.row, turn, p.block, step, steps, meet, parts, gives,
+                   MAX_TILES);
     else
-        multiply_steps(a, unit, s, memory, p.row, turn, p.block, step, steps, MAX_TILES - 1);
+        multiply_steps(a, unit, s, memory, p.row, turn, p.block, step, steps, meet, parts, gives,
+                       MAX_TILES - 1);
 #endif
     barrier(CLK_LOCAL_MEM_FENCE);
 }
@@ -431,7 +494,9 @@ LINEAR_INLINE uint stage_steps(const linear_t a)
 LINEAR_INLINE share_t share_here(const linear_t a, uint whole, uint per)
 {
     const uint stage = stage_steps(a);
-    return share_of(a, whole, per, TILE_M, BLOCKS, (forgotten(a.k) / STEP_K + stage - 1) / stage);
+    linear_t b = a;
+    b.n = forgotten(a.n);
+    return share_of(b, whole, per, TILE_M, BLOCKS, (forgotten(a.k) / STEP_K + stage - 1) / stage);
 }
 
 LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *memory,
@@ -446,7 +511,7 @@ LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *mem
             break;
         const uint step = p.piece.begin * stage_steps(a),
                    steps = min(p.piece.end * stage_steps(a), a.k / STEP_K);
-        multiply_tile(a, unit, &s, memory, p, 0, step, steps);
+        multiply_tile(a, unit, &s, memory, p, 0, step, steps, meet, 0, false);
         // Worked out again, all this needs no registers while there are products.
         n = forgotten(n);
         unit.lane = forgotten((uint)get_local_id(0)) % FRAGMENT_WAVE;
@@ -454,7 +519,9 @@ LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *mem
         const share_t again = share_here(a, whole, per);
         const place_t q = place_of(a, again, n, TILE_M, BLOCKS);
         const uint first = own_block(unit.wave);
-        apply_scales(a, unit, &s, q.block + first, BLOCKS - first);
+        FRAGMENT_UNROLL
+        for (uint i = 0; i < MAX_TILES; i++)
+            apply_scale(a, unit, &s, i, q.block + first, BLOCKS - first);
         bool stores = true;
         if (!piece_is_whole(again, q.piece))
             stores = packed_meet(again, q.piece, meet, &s.sum[0][0][0], MAX_TILES * PARTS * 4,
@@ -477,29 +544,6 @@ RESIDENT(1) void linear_packed_pair(LINEAR_PARAMETERS, SPLIT_PARAMETERS)
 
 // ---- Parts of tiles, one for each work-group, which finish their tile together (linear_trade.clh)
 
-// Of tile `tile`, of which the last one in a row ends with W.
-LINEAR_INLINE place_t place_of_tile(const linear_t a, uint tile)
-{
-    const uint columns = (forgotten(a.n) + BLOCKS * 16 - 1) / (BLOCKS * 16);
-    place_t p;
-    p.row = 0;
-    _Pragma("unroll 1") for (; tile >= columns; tile -= columns)
-        p.row += TILE_M;
-    p.column = tile * BLOCKS * 16;
-    p.block = min(p.column / 16, (a.n + 15) / 16 - BLOCKS);
-    return p;
-}
-
-// Work-groups tile * parts ... have the parts of a tile, of so many steps: those that meet start one after
-// the other.
-LINEAR_INLINE trade_t trade_here(const linear_t a, const meet_t meet, uint group, uint parts,
-                                 uint tile, uint wave)
-{
-    const place_t p = place_of_tile(a, tile);
-    return trade_of(meet.sums, meet.counts, tile, parts, group - tile * parts,
-                    (uint)min(a.m - p.row, (ulong)TILE_M), own_tiles(wave));
-}
-
 LINEAR_INLINE void packed_part(const linear_t a, fragment_unit unit, local uint4 *memory,
                                const meet_t meet, uint parts, uint per)
 {
@@ -509,7 +553,7 @@ LINEAR_INLINE void packed_part(const linear_t a, fragment_unit unit, local uint4
         const trade_t t = trade_here(a, meet, group, parts, tile, unit.wave);
         const uint step = t.part * per;
         multiply_tile(a, unit, &s, memory, place_of_tile(a, tile), trade_turn(t) * 8, step,
-                      min(step + per, a.k / STEP_K));
+                      min(step + per, a.k / STEP_K), meet, parts, true);
     }
     // As in packed(), worked out again.
     group = forgotten((uint)get_group_id(0));
@@ -518,8 +562,6 @@ LINEAR_INLINE void packed_part(const linear_t a, fragment_unit unit, local uint4
     unit.lane = forgotten((uint)get_local_id(0)) % FRAGMENT_WAVE;
     unit.wave = forgotten((uint)get_local_id(0)) / FRAGMENT_WAVE;
     const place_t p = place_of_tile(a, tile);
-    const uint first = own_block(unit.wave);
-    apply_scales(a, unit, &s, p.block + first, BLOCKS - first);
     trade_t t = trade_here(a, meet, group, parts, tile, unit.wave);
     uint left = trade(t, &s, (local uint *)memory);
     if (!left)
