@@ -211,10 +211,11 @@ LINEAR_INLINE void multiply_rest(fragment_unit unit, work_t *s, const copies_t *
     }
 }
 
-// From the last block of the step before on; to the end, or to the first half of this step. begins: whether a group of weights does; last: the step
-// past which there is nothing to copy but again the last one, which nobody reads. What comes next
-// takes the place of codes and x as soon as nobody needs them. A round of copies has codes, the next
-// one x: codes are waited for a step later than x that is asked for after them.
+// From the last block of the step before on. begins: whether a group of weights does; ends: whether the
+// second half is multiplied, too; last: the step past which there is nothing to copy but again the
+// last one, which nobody reads. What comes next takes the place of codes and x as soon as nobody needs
+// them. A round of copies has codes, the next one x: codes are waited for a step later than x that is
+// asked for after them.
 LINEAR_INLINE void multiply_step(const linear_t a, fragment_unit unit, work_t *s,
                                  const copies_t *copies, local uint4 *memory, uint step, uint last,
                                  const bool begins, const bool ends, const uint tiles)
