@@ -42,8 +42,9 @@
 #define X_AT   (2 * W_SLOT)
 #define LOCAL  ((2 * W_SLOT + 2 * X_SLOT) / 16) // chunks: 48 KiB
 
-// At the end a block's sums lie in local memory as rows of y.
-#define SUM_PITCH (16 + 4)
+// At the end a warp's sums of so many rows of y lie in local memory.
+#define ROUND_ROWS 16
+#define SUM_PITCH  (MAX_TILES * 16 + 4)
 
 // ---- A warp's place
 
@@ -70,18 +71,19 @@ static inline uint own_block(uint warp)
 
 typedef struct {
     global const uint4 *x, *w; // this item's first chunks, of x and of the warp's first block
-    uint x_at, w_step;         // chunks: from x, of a row that exists; from block to block
+    uint w_step;               // chunks from block to block
     uint blocks;               // that there are from the warp's first on
 } copies_t;
 
-LINEAR_INLINE copies_t copies_of(const linear_t a, fragment_unit unit, ulong row, uint block)
+// turn: rows r of the tile lie as r ^ turn.
+LINEAR_INLINE copies_t copies_of(const linear_t a, fragment_unit unit, ulong row, uint turn,
+                                 uint block)
 {
     copies_t c;
     const uint item = unit.wave * FRAGMENT_WAVE + unit.lane, own = own_block(unit.wave);
     const uint last = (uint)min(a.m - 1 - row, (ulong)TILE_M);
     c.x = (global const uint4 *)((global const ushort *)a.x + a.x_rows.offset + row * a.x_rows.s0) +
-          item % HALF_CHUNKS;
-    c.x_at = min(item / HALF_CHUNKS, last) * (uint)(a.x_rows.s0 / 8);
+          (min(item / HALF_CHUNKS ^ turn, last) * (uint)(a.x_rows.s0 / 8) + item % HALF_CHUNKS);
     c.w = (global const uint4 *)(a.data + (block + own) * a.pitch) + unit.lane;
     c.w_step = (uint)(a.pitch / 16);
     c.blocks = BLOCKS - own;
@@ -93,7 +95,7 @@ LINEAR_INLINE void copy_x(const copies_t *c, uint step, local uint4 *to)
     uint4 held;
     FRAGMENT_UNROLL
     for (uint i = 0; i < X_COPIES; i++)
-        async_copy(to + i * X_HALF, c->x + (c->x_at + step * X_CHUNKS) + i * HALF_CHUNKS, &held);
+        async_copy(to + i * X_HALF, c->x + step * X_CHUNKS + i * HALF_CHUNKS, &held);
 }
 
 // A warp's block n; to: where its lanes load it from.
@@ -124,6 +126,7 @@ typedef struct {
 } work_t;
 
 #include "linear/linear_packed_beside.clh"
+#include "linear/linear_trade.clh"
 
 // So many bytes behind p: they need no shift.
 static inline local uint4 *bytes_from(local uint4 *p, uint bytes)
@@ -190,13 +193,32 @@ LINEAR_INLINE void multiply_last(fragment_unit unit, work_t *s, const beside_t b
     }
 }
 
-// From the last block of the step before on. begins: whether a group of weights does; last: the step
-// past which there is nothing to copy but again the last one, which nobody reads. What comes next
-// takes the place of codes and x as soon as nobody needs them. A round of copies has codes, the next
-// one x: codes are waited for a step later than x that is asked for after them.
+// The second half of a step, of all blocks but the last.
+LINEAR_INLINE void multiply_rest(fragment_unit unit, work_t *s, const copies_t *copies,
+                                 local uint4 *memory, uint step, uint last, const uint tiles)
+{
+    // x of the next step is there, and all warps have loaded that of this one.
+    copy_x(copies, min(step + 2, last), bytes_from(memory, s->x_to));
+    async_commit();
+    s->x_at ^= X_SLOT;
+    s->x_to ^= X_SLOT;
+    FRAGMENT_UNROLL
+    for (uint n = 0; n + 1 < tiles; n++) {
+        const beside_t b = {n + 1, 1, 0};
+        multiply(unit, s, n, 1, 0, b);
+        load_codes_of(s, memory, n);
+        multiply(unit, s, n, 1, 1, b);
+    }
+}
+
+// From the last block of the step before on. begins: whether a group of weights does; ends: whether the
+// second half is multiplied, too; last: the step past which there is nothing to copy but again the
+// last one, which nobody reads. What comes next takes the place of codes and x as soon as nobody needs
+// them. A round of copies has codes, the next one x: codes are waited for a step later than x that is
+// asked for after them.
 LINEAR_INLINE void multiply_step(const linear_t a, fragment_unit unit, work_t *s,
                                  const copies_t *copies, local uint4 *memory, uint step, uint last,
-                                 const bool begins, const uint tiles)
+                                 const bool begins, const bool ends, const uint tiles)
 {
     float2 turn = begins ? turn_of(unit, s, 0) : (float2)(1.0f, 1.0f);
     const beside_t first = {0, 0, begins ? &turn : 0};
@@ -226,22 +248,76 @@ LINEAR_INLINE void multiply_step(const linear_t a, fragment_unit unit, work_t *s
 #endif
     async_wait(1);
     barrier(CLK_LOCAL_MEM_FENCE);
-    // x of the next step is there, and all warps have loaded that of this one.
-    copy_x(copies, min(step + 2, last), bytes_from(memory, s->x_to));
-    async_commit();
-    s->x_at ^= X_SLOT;
-    s->x_to ^= X_SLOT;
+    if (ends)
+        multiply_rest(unit, s, copies, memory, step, last, tiles);
+}
+
+// Sums of block n have been in units.
+LINEAR_INLINE void apply_scale(const linear_t a, fragment_unit unit, work_t *s, uint n, uint block,
+                               uint blocks)
+{
+#if GROUPED
+    const uint4 own = (uint4)(s->groups.scale, 0u, 0u, 0u);
+    const float2 scale = unit_scales(quad_get(unit, own, n).x) / CODE_UNIT;
+#else
+    const float2 scale =
+        group_scales(a, load_group(a, block + min(n, blocks - 1), 0, unit.lane / 4));
+#endif
     FRAGMENT_UNROLL
-    for (uint n = 0; n + 1 < tiles; n++) {
-        const beside_t b = {n + 1, 1, 0};
-        multiply(unit, s, n, 1, 0, b);
-        load_codes_of(s, memory, n);
-        multiply(unit, s, n, 1, 1, b);
+    for (uint p = 0; p < PARTS; p++) {
+        FRAGMENT_UNROLL
+        for (uint e = 0; e < 4; e++)
+            s->sum[n][p][e] *= e < 2 ? scale.x : scale.y;
     }
 }
 
-LINEAR_INLINE void begin(const linear_t a, fragment_unit unit, work_t *s, uint block, uint blocks,
-                         uint step, uint steps, const uint tiles)
+// Of tile `tile`, of which the last one in a row ends with W.
+LINEAR_INLINE place_t place_of_tile(const linear_t a, uint tile)
+{
+    const uint columns = (forgotten(a.n) + BLOCKS * 16 - 1) / (BLOCKS * 16);
+    place_t p;
+    p.row = 0;
+    _Pragma("unroll 1") for (; tile >= columns; tile -= columns)
+        p.row += TILE_M;
+    p.column = tile * BLOCKS * 16;
+    p.block = min(p.column / 16, (a.n + 15) / 16 - BLOCKS);
+    return p;
+}
+
+// Work-groups tile * parts ... have the parts of a tile, of so many steps: those that meet start one after
+// the other.
+LINEAR_INLINE trade_t trade_here(const linear_t a, const meet_t meet, uint group, uint parts,
+                                 uint tile, uint wave)
+{
+    const place_t p = place_of_tile(a, tile);
+    return trade_of(meet.sums, meet.counts, tile, parts, group - tile * parts,
+                    (uint)min(a.m - p.row, (ulong)TILE_M), own_tiles(wave));
+}
+
+// The rest of the last step, and its last block: a block's sums are given to others while those after it have
+// products. What is needed for it is worked out again: there were no registers.
+LINEAR_INLINE void multiply_and_give(const linear_t a, fragment_unit unit, work_t *s, uint block,
+                                     uint blocks, const meet_t meet, uint parts, const uint tiles)
+{
+    const uint group = forgotten((uint)get_group_id(0)), all = forgotten(parts);
+    const gift_t gift = trade_gift(trade_here(a, meet, group, all, group / all, unit.wave));
+    FRAGMENT_UNROLL
+    for (uint n = 0; n < tiles; n++) {
+        const beside_t b = {(n + 1) % tiles, 1, 0};
+        multiply(unit, s, n, 1, 0, b);
+        if (n > 0) {
+            apply_scale(a, unit, s, n - 1, block, blocks);
+            trade_give(gift, s, n - 1);
+        }
+        multiply(unit, s, n, 1, 1, b);
+    }
+    apply_scale(a, unit, s, tiles - 1, block, blocks);
+    trade_give(gift, s, tiles - 1);
+}
+
+// The first group's scales and zeros are asked for before all copies.
+LINEAR_INLINE void begin_groups(const linear_t a, fragment_unit unit, work_t *s, uint block,
+                                uint blocks, uint step, uint steps, const uint tiles)
 {
 #if GROUPED
     const uint period = a.group_size / STEP_K, group = step / period;
@@ -250,6 +326,13 @@ LINEAR_INLINE void begin(const linear_t a, fragment_unit unit, work_t *s, uint b
     s->groups.more = (steps - 1) / period - group;
     s->groups.scale = 0x3c003c00u; // of no products: any other than 0
     ask_for_group(a, &s->groups);
+#endif
+}
+
+LINEAR_INLINE void begin(const linear_t a, fragment_unit unit, work_t *s, uint block, uint blocks,
+                         const uint tiles)
+{
+#if GROUPED
     turn_to_next(a, &s->groups);
 #endif
     FRAGMENT_UNROLL
@@ -277,16 +360,19 @@ LINEAR_INLINE void begin(const linear_t a, fragment_unit unit, work_t *s, uint b
     }
 }
 
-// Steps `step` to `steps` - 1, from block `block` of W on.
+// Steps `step` to `steps` - 1, from row `row` of x and block `block` of W on.
 LINEAR_INLINE void multiply_steps(const linear_t a, fragment_unit unit, work_t *s,
-                                  local uint4 *memory, ulong row, uint block, uint step, uint steps,
+                                  local uint4 *memory, ulong row, uint turn, uint block, uint step,
+                                  uint steps, const meet_t meet, uint parts, const bool gives,
                                   const uint tiles)
 {
-    const copies_t copies = copies_of(a, unit, row, block);
+    const copies_t copies = copies_of(a, unit, row, turn, block);
     const uint last = steps - 1, period = GROUPED ? a.group_size / STEP_K : 1;
     s->x_at = X_AT + unit.lane * 16;
     s->x_to = X_AT + (unit.wave * FRAGMENT_WAVE + unit.lane) * 16;
     s->codes_at = (unit.wave * MAX_TILES * W_CHUNKS + unit.lane) * 16;
+    const uint first = block + own_block(unit.wave);
+    begin_groups(a, unit, s, first, copies.blocks, step, steps, tiles);
     FRAGMENT_UNROLL
     for (uint i = 0; i < 2; i++) {
         FRAGMENT_UNROLL
@@ -295,94 +381,108 @@ LINEAR_INLINE void multiply_steps(const linear_t a, fragment_unit unit, work_t *
         copy_x(&copies, min(step + i, last), bytes_from(memory, s->x_to ^ i * X_SLOT));
         async_commit();
     }
-    begin(a, unit, s, block + own_block(unit.wave), copies.blocks, step, steps, tiles);
+    begin(a, unit, s, first, copies.blocks, tiles);
     async_wait(1);
     barrier(CLK_LOCAL_MEM_FENCE);
     FRAGMENT_UNROLL
     for (uint n = 0; n + 1 < tiles; n++)
         load_codes_of(s, memory, n);
     uint left = 0; // steps of this group of weights
-    _Pragma("unroll 1") for (; step < steps; step++)
+    _Pragma("unroll 1") for (; gives || step <= last; step++)
     {
         if (GROUPED && left == 0) {
             left = period;
-            multiply_step(a, unit, s, &copies, memory, step, last, true, tiles);
+            multiply_step(a, unit, s, &copies, memory, step, last, true, !gives, tiles);
         } else {
-            multiply_step(a, unit, s, &copies, memory, step, last, false, tiles);
+            multiply_step(a, unit, s, &copies, memory, step, last, false, !gives, tiles);
         }
         left--;
+        if (gives && step == last)
+            break;
+        if (gives)
+            multiply_rest(unit, s, &copies, memory, step, last, tiles);
     }
-    const beside_t none = {0, 0, 0};
-    multiply(unit, s, tiles - 1, 1, 0, none);
-    FRAGMENT_UNROLL
-    for (uint i = 0; i < PARTS; i++)
-        mma_instruction(unit, s->sum[tiles - 1][i], s->w[1], s->x[i] + 2);
-    async_wait(0);
-}
-
-LINEAR_INLINE void apply_scales(const linear_t a, fragment_unit unit, work_t *s, uint block,
-                                uint blocks)
-{
-    FRAGMENT_UNROLL
-    for (uint n = 0; n < MAX_TILES; n++) {
-#if GROUPED
-        const uint4 own = (uint4)(s->groups.scale, 0u, 0u, 0u);
-        const float2 scale = unit_scales(quad_get(unit, own, n).x) / CODE_UNIT;
-#else
-        const float2 scale =
-            group_scales(a, load_group(a, block + min(n, blocks - 1), 0, unit.lane / 4));
-#endif
+    if (gives) {
+        multiply_and_give(a, unit, s, first, copies.blocks, meet, parts, tiles);
+    } else {
+        const beside_t none = {0, 0, 0};
+        multiply(unit, s, tiles - 1, 1, 0, none);
         FRAGMENT_UNROLL
-        for (uint p = 0; p < PARTS; p++) {
-            FRAGMENT_UNROLL
-            for (uint e = 0; e < 4; e++)
-                s->sum[n][p][e] *= e < 2 ? scale.x : scale.y;
-        }
+        for (uint i = 0; i < PARTS; i++)
+            mma_instruction(unit, s->sum[tiles - 1][i], s->w[1], s->x[i] + 2);
     }
+    async_wait(0);
 }
 
 // ---- Tiles, and parts of them
 
-// A warp's sums, block after block.
-LINEAR_INLINE void store_tile(const linear_t a, fragment_unit unit, const work_t *s,
-                              local uint4 *memory, const place_t p)
+// Of a tile, steps `step` to `steps` - 1; behind it nobody needs them in local memory. gives: sums are not
+// in units any more, and those of others' rows are given to them; or else apply_scale() is left to do.
+LINEAR_INLINE void multiply_tile(const linear_t a, fragment_unit unit, work_t *s,
+                                 local uint4 *memory, const place_t p, uint turn, uint step,
+                                 uint steps, const meet_t meet, uint parts, const bool gives)
 {
-    local float *sums = (local float *)memory + unit.wave * (TILE_M * SUM_PITCH);
-    _Pragma("unroll 1") for (uint n = 0; n < MAX_TILES; n++)
+#ifdef FRAGMENT_EMULATED // whose items go the same way
+    multiply_steps(a, unit, s, memory, p.row, turn, p.block, step, steps, meet, parts, gives,
+                   MAX_TILES);
+#else
+    unit.lane = forgotten((uint)get_local_id(0)) % FRAGMENT_WAVE;
+    unit.wave = of_warp(forgotten((uint)get_local_id(0)) / FRAGMENT_WAVE);
+    if (unit.wave < WARPS)
+        multiply_steps(a, unit, s, memory, p.row, turn, p.block, step, steps, meet, parts, gives,
+                   MAX_TILES);
+    else
+        multiply_steps(a, unit, s, memory, p.row, turn, p.block, step, steps, meet, parts, gives,
+                       MAX_TILES - 1);
+#endif
+    barrier(CLK_LOCAL_MEM_FENCE);
+}
+
+// A warp's sums of a tile's rows from `row` on, `rows` and at most `most`.
+LINEAR_INLINE void store_rows(const linear_t a, fragment_unit unit, const work_t *s,
+                              local uint4 *memory, const place_t p, uint row, uint rows,
+                              const uint most)
+{
+    local float *sums = (local float *)memory + unit.wave * (ROUND_ROWS * SUM_PITCH);
+    const uint first = (p.block + own_block(unit.wave)) * 16, columns = own_tiles(unit.wave) * 16;
+    const rows8_t to = rows8_of(a, p.row + row, first, columns);
+    const uint end = p.row + row < a.m ? (uint)min(a.m - (p.row + row), (ulong)rows) : 0;
+    _Pragma("unroll 1") for (uint n = 0; n * ROUND_ROWS < rows; n++)
     {
         const uint this = forgotten(1u << n); // which must not become an index: sums are registers
         warp_barrier();
         FRAGMENT_UNROLL
-        for (uint i = 0; i < MAX_TILES; i++) {
+        for (uint i = 0; i < most / ROUND_ROWS; i++) {
             if (!(this >> i & 1))
                 continue;
             FRAGMENT_UNROLL
-            for (uint part = 0; part < PARTS; part++) {
+            for (uint part = 0; part < ROUND_ROWS / 8; part++) {
                 FRAGMENT_UNROLL
-                for (uint e = 0; e < 4; e++)
-                    sums[(part * 8 + mma_column(unit, e)) * SUM_PITCH + mma_row(unit, e)] =
-                        s->sum[i][part][e];
+                for (uint b = 0; b < MAX_TILES; b++) {
+                    FRAGMENT_UNROLL
+                    for (uint e = 0; e < 4; e++)
+                        sums[(part * 8 + mma_column(unit, e)) * SUM_PITCH + b * 16 +
+                             mma_row(unit, e)] = s->sum[b][i * (ROUND_ROWS / 8) + part][e];
+                }
             }
         }
         warp_barrier();
-        if (n >= own_tiles(unit.wave))
+        const uint c = unit.lane % 8 * 8;
+        if (c >= columns || first + c < p.column)
             continue;
-        const uint first = (p.block + own_block(unit.wave) + n) * 16;
-        const rows8_t to = rows8_of(a, p.row, first, 16);
-        if (to.plain && first >= p.column) {
+        if (to.plain) {
             FRAGMENT_UNROLL
-            for (uint i = 0; i < TILE_M * 2 / FRAGMENT_WAVE; i++) {
-                const uint at = unit.lane + i * FRAGMENT_WAVE, r = at / 2, c = at % 2 * 8;
-                if (p.row + r < a.m)
-                    store_row8(to, r, c, sums + r * SUM_PITCH + c);
+            for (uint i = 0; i < ROUND_ROWS / 4; i++) {
+                const uint r = unit.lane / 8 + i * 4;
+                if (n * ROUND_ROWS + r < end)
+                    store_row8(to, n * ROUND_ROWS + r, c, sums + r * SUM_PITCH + c);
             }
             continue;
         }
-        _Pragma("unroll 1") for (uint i = unit.lane; i < TILE_M * 2; i += FRAGMENT_WAVE)
+        _Pragma("unroll 1") for (uint r = unit.lane / 8; r < ROUND_ROWS; r += 4)
         {
-            const uint r = i / 2, c = i % 2 * 8;
-            if (p.row + r < a.m && first + c >= p.column && first + c < a.n)
-                finish8(a, p.row + r, first + c, sums + r * SUM_PITCH + c);
+            if (n * ROUND_ROWS + r < end && first + c < a.n)
+                finish8(a, p.row + row + n * ROUND_ROWS + r, first + c, sums + r * SUM_PITCH + c);
         }
     }
 }
@@ -395,7 +495,9 @@ LINEAR_INLINE uint stage_steps(const linear_t a)
 LINEAR_INLINE share_t share_here(const linear_t a, uint whole, uint per)
 {
     const uint stage = stage_steps(a);
-    return share_of(a, whole, per, TILE_M, BLOCKS, (forgotten(a.k) / STEP_K + stage - 1) / stage);
+    linear_t b = a;
+    b.n = forgotten(a.n);
+    return share_of(b, whole, per, TILE_M, BLOCKS, (forgotten(a.k) / STEP_K + stage - 1) / stage);
 }
 
 LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *memory,
@@ -410,17 +512,7 @@ LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *mem
             break;
         const uint step = p.piece.begin * stage_steps(a),
                    steps = min(p.piece.end * stage_steps(a), a.k / STEP_K);
-#ifdef FRAGMENT_EMULATED // whose items go the same way
-        multiply_steps(a, unit, &s, memory, p.row, p.block, step, steps, MAX_TILES);
-#else
-        unit.lane = forgotten((uint)get_local_id(0)) % FRAGMENT_WAVE;
-        unit.wave = of_warp(forgotten((uint)get_local_id(0)) / FRAGMENT_WAVE);
-        if (unit.wave < WARPS)
-            multiply_steps(a, unit, &s, memory, p.row, p.block, step, steps, MAX_TILES);
-        else
-            multiply_steps(a, unit, &s, memory, p.row, p.block, step, steps, MAX_TILES - 1);
-#endif
-        barrier(CLK_LOCAL_MEM_FENCE); // all have loaded the last step
+        multiply_tile(a, unit, &s, memory, p, 0, step, steps, meet, 0, false);
         // Worked out again, all this needs no registers while there are products.
         n = forgotten(n);
         unit.lane = forgotten((uint)get_local_id(0)) % FRAGMENT_WAVE;
@@ -428,13 +520,15 @@ LINEAR_INLINE void packed(const linear_t a, fragment_unit unit, local uint4 *mem
         const share_t again = share_here(a, whole, per);
         const place_t q = place_of(a, again, n, TILE_M, BLOCKS);
         const uint first = own_block(unit.wave);
-        apply_scales(a, unit, &s, q.block + first, BLOCKS - first);
+        FRAGMENT_UNROLL
+        for (uint i = 0; i < MAX_TILES; i++)
+            apply_scale(a, unit, &s, i, q.block + first, BLOCKS - first);
         bool stores = true;
         if (!piece_is_whole(again, q.piece))
             stores = packed_meet(again, q.piece, meet, &s.sum[0][0][0], MAX_TILES * PARTS * 4,
                                  memory, unit.wave, 2 * WARPS);
         if (stores)
-            store_tile(a, unit, &s, memory, q);
+            store_rows(a, unit, &s, memory, q, 0, TILE_M, TILE_M);
         barrier(CLK_LOCAL_MEM_FENCE);
     }
 }
@@ -447,4 +541,54 @@ RESIDENT(1) void linear_packed_pair(LINEAR_PARAMETERS, SPLIT_PARAMETERS)
     const linear_t a = LINEAR_ARGUMENTS;
     const meet_t meet = {split_sums, split_counts};
     packed(a, unit, memory, meet, split_whole, split_per);
+}
+
+// ---- Parts of tiles, one for each work-group, which finish their tile together (linear_trade.clh)
+
+LINEAR_INLINE void packed_part(const linear_t a, fragment_unit unit, local uint4 *memory,
+                               const meet_t meet, uint parts, uint per)
+{
+    work_t s;
+    uint group = (uint)get_group_id(0), tile = group / parts;
+    {
+        const trade_t t = trade_here(a, meet, group, parts, tile, unit.wave);
+        const uint step = t.part * per;
+        multiply_tile(a, unit, &s, memory, place_of_tile(a, tile), trade_turn(t) * 8, step,
+                      min(step + per, a.k / STEP_K), meet, parts, true);
+    }
+    // As in packed(), worked out again.
+    group = forgotten((uint)get_group_id(0));
+    parts = forgotten(parts);
+    tile = group / parts;
+    unit.lane = forgotten((uint)get_local_id(0)) % FRAGMENT_WAVE;
+    unit.wave = forgotten((uint)get_local_id(0)) / FRAGMENT_WAVE;
+    const place_t p = place_of_tile(a, tile);
+    trade_t t = trade_here(a, meet, group, parts, tile, unit.wave);
+    uint left = trade(t, &s, (local uint *)memory);
+    if (!left)
+        return;
+#ifndef FRAGMENT_EMULATED
+    const uint served = popcount(left), before = nv_trade_over(t.count, served);
+#endif
+    _Pragma("unroll 1") for (; left; left &= ~(1u << t.part))
+    {
+        if (!(left >> t.part & 1))
+            t = trade_for(t, &s, 31 - clz(left));
+        trade_add(t, &s);
+        store_rows(a, unit, &s, memory, p, trade_turn(t) * 8, t.own * 8, TRADE_ROUND * 8);
+    }
+#ifndef FRAGMENT_EMULATED
+    nv_trade_end(t.count, before, served, PARTS >> t.shift);
+#endif
+}
+
+// parts: of a tile; per: the steps of one.
+kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
+RESIDENT(1) void linear_packed_pair_parts(LINEAR_PARAMETERS, SPLIT_PARAMETERS)
+{
+    local uint4 memory[LOCAL];
+    FRAGMENT_UNIT(unit, 2 * WARPS);
+    const linear_t a = LINEAR_ARGUMENTS;
+    const meet_t meet = {split_sums, split_counts};
+    packed_part(a, unit, memory, meet, split_whole, split_per);
 }

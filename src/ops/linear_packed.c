@@ -123,6 +123,24 @@ static const wide_tile *wide_tile_of(const llmk_launch *launch, const linear_pro
 /* Eighths of a tile: parts with more of it gain less than it takes them to meet. */
 #define MOST_TILE_EIGHTHS 7u
 
+/* Parts of tiles, one for each work-group, if that takes little longer than to share all of K out
+ * evenly, in parts that begin and end anywhere: each tile's work-groups finish it together. The
+ * recipe has then `whole` parts of a tile, of `per` stages. */
+static bool in_parts(const linear_turns *t, uint64_t stages, uint64_t least, linear_recipe *r)
+{
+    const uint64_t parts = t->whole == 0 ? t->places / t->tiles : 1;
+    const uint64_t even = (stages + parts - 1) / parts, per = even > least ? even : least;
+    if (per * 8 > stages * MOST_TILE_EIGHTHS ||
+        per > llmk_linear_split_per(t->tiles, stages, t->places) + least)
+        return false;
+    const uint64_t used = (stages + per - 1) / per;
+    r->kernel = "linear_packed_pair_parts";
+    r->groups = (uint32_t)(t->tiles * used);
+    r->whole = (uint32_t)used;
+    r->per = (uint32_t)per;
+    return true;
+}
+
 /* How tiles of a segment are shared out (linear_split.h): the work-groups, and what each has. */
 static void share_out(const llmk_launch *launch, const linear_problem *p, const wide_tile *tile,
                       const llmk_segment *segment, linear_recipe *r)
@@ -137,6 +155,10 @@ static void share_out(const llmk_launch *launch, const linear_problem *p, const 
         !llmk_linear_may_split(p, left, stages, launch->ctx->caps.compute_units))
         return;
     const uint64_t least = (LEAST_K + stage - 1) / stage;
+    if (tile == &pair && in_parts(&t, stages, least, r)) {
+        r->per *= stage / tile->step;
+        return;
+    }
     const uint64_t even = llmk_linear_split_per(left, stages, t.places);
     const uint64_t per = even > least ? even : least;
     if (per * 8 > stages * MOST_TILE_EIGHTHS)

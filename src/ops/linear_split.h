@@ -3,8 +3,9 @@
  * linear_split.clh), so that all of them end at about the same time.
  *
  * A work-group that has a part of a tile puts its sums into the workspace; the last one of a tile
- * adds them up. Work-groups may own tiles, which they begin (linear_nv90_packed.c). Without a
- * workspace, or where a row's bits may not depend on M, tiles are whole.
+ * adds them up, or all of them do, each some rows (linear_packed.c). Work-groups may own tiles,
+ * which they begin (linear_nv90_packed.c). Without a workspace, or where a row's bits may not depend
+ * on M, tiles are whole.
  */
 #ifndef LLMK_LINEAR_SPLIT_H
 #define LLMK_LINEAR_SPLIT_H

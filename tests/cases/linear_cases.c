@@ -242,6 +242,7 @@ static const case_entry entries[] = {
     {"m=140 n=150 k=416 w=w8 bias=f16 y=f32 layout=nv", CASE_QUICK},
     {"m=40 n=448 k=768 w=w4 group=64 y=f32 layout=nv", CASE_QUICK}, /* tiles shared along K */
     {"m=70 n=520 k=640 w=w4 group=128 layout=nv", CASE_QUICK},
+    {"m=57 n=448 k=2112 w=w4 group=64 zeros=none bias=f16 layout=nv", CASE_QUICK}, /* many parts */
     {"m=40 n=456 k=832 w=w4 group=128 y=f32 layout=nv", CASE_QUICK}, /* the last group is short */
     {"m=20 n=130 k=448 w=w4 group=128 y=f32 layout=nv", CASE_QUICK},
     {"m=70 n=140 k=864 x=bf16 w=w8 y=bf16 layout=nv", CASE_QUICK},
