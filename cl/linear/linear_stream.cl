@@ -35,7 +35,7 @@
 
 // ---- Scales and zeros of a lane's two rows
 
-// Where they are found: what the tiles share. Group of span i: mul_hi(2 i + 1, ratio).
+// Where they are found: what the tiles share.
 typedef struct {
     bool narrow;          // scales of two bytes
     bool zeros, minimums; // of their own
@@ -45,18 +45,13 @@ typedef struct {
 // What a kernel knows of them. All but ANY: scales of two bytes, no minimums.
 enum { PLAIN, ZEROS, ANY };
 
-// A shift spares nearly every work-group the division.
 LINEAR_INLINE groups_t groups_of(const linear_t a, const uint kind)
 {
     groups_t g;
     g.narrow = kind != ANY || a.scale_kind == SCALE_F16 || a.scale_kind == SCALE_BF16;
     g.zeros = kind == ZEROS || (kind == ANY && a.zeros);
     g.minimums = MINIMUMS && kind == ANY && a.scale_kind == SCALE_F16_MIN;
-    const uint spans = a.group_size / SPAN_K; // of a group
-    g.ratio = 0;
-    if (!WHOLE && a.groups > 1)
-        g.ratio = a.group_shift < 32 ? 0x80000000u >> (a.group_shift - SPAN_SHIFT)
-                                     : (0x80000000u + spans - 1) / spans;
+    g.ratio = !WHOLE && a.groups > 1 ? ratio_of_groups(a, SPAN_SHIFT) : 0;
     return g;
 }
 

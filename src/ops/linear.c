@@ -513,6 +513,8 @@ static const llmk_config configs[] = {
     {"nv-stream", "fine", {0}, 128, 0},
     {"nv-stream", "large", {1}, 256, 0},
     {"nv-stream", "small", {2}, 512, 0},
+    {"nv-stream", "wide", {LLMK_STREAM_WIDE}, 128, 0},
+    {"emulated-nv-stream", "wide", {LLMK_STREAM_WIDE}, 128, 0},
     {"nv90-packed", "32", {32}, 0, 0},
     {"nv90-packed", "64", {64}, 0, 0},
     {"nv90-packed", "128", {128}, 0, 0},
@@ -562,6 +564,8 @@ static bool config_fits(const llmk_context *ctx, const void *problem, const llmk
     if (packed && c->value[1] && !llmk_linear_packed_takes_tile(problem, c->value[1], c->value[0]))
         return llmk_no(why, "wide tiles are for plain rows of x: 128x128 for weights of 8 bits in "
                             "one group, the others for those of 4 bits in groups of whole steps");
+    if (strcmp(c->name, "wide") == 0)
+        return llmk_linear_stream_may_be_wide(ctx, problem, c->variant[0] == 'e', why);
     if (strcmp(c->variant, "nv-stream") == 0 && strcmp(c->name, "fine") == 0 && !u4)
         return llmk_no(why, "for weights of 4 bits");
     if (strcmp(c->variant, "nv-stream") == 0 && strcmp(c->name, "large") != 0 &&
@@ -614,7 +618,7 @@ static llmk_status self_test(llmk_trial *t, const void *problem)
                                              packed ? 456 : 264));
     if (packed) /* tiles of few rows */
         LLMK_TRY(llmk_linear_self_test_plain(t, p->x.dtype, p->weights, p->y.dtype, 20, 264));
-    for (uint64_t m = 8; codes && m <= 16; m += 8)
+    for (uint64_t m = 8; codes && m <= 16; m += 4)
         LLMK_TRY(llmk_linear_self_test_plain(t, p->x.dtype, p->weights, p->y.dtype, m, 70));
     return llmk_linear_self_test(t, p->x.dtype, p->weights, p->y.dtype,
                                  dot      ? 2

@@ -55,6 +55,11 @@ bool llmk_linear_gathers(const llmk_weights *w, const llmk_view *x, uint32_t ste
 /* Whether nv-stream has its work-groups of all sizes for this call, or those of eight warps alone.
  */
 bool llmk_linear_stream_has_sizes(const linear_problem *p);
+/* And for more than eight rows of x its work-groups of 112 columns, and the configuration that asks
+ * for them. */
+bool llmk_linear_stream_may_be_wide(const llmk_context *ctx, const linear_problem *p, bool emulated,
+                                    llmk_reason *why);
+#define LLMK_STREAM_WIDE 3
 
 /* Enqueues the kernel for a segment of the weights, and for all of them. */
 llmk_status llmk_linear_run_segment(llmk_launch *launch, const linear_problem *p,

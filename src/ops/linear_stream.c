@@ -1,9 +1,11 @@
 /*
  * linear_stream.c - the linear layer for up to sixteen rows of x on NVIDIA: weights in the layouts
- * of mma.sync, cl/linear/linear_stream.cl, and weights of x's own 16-bit type,
- * cl/linear/linear_rows_stream.cl and, for one or two rows, linear_dot.cl.
+ * of mma.sync, cl/linear/linear_stream.cl and, for nine rows and more, linear_stream_wide.cl, and
+ * weights of x's own 16-bit type, cl/linear/linear_rows_stream.cl and, for one or two rows,
+ * linear_dot.cl.
  * docs/notes/performance.md has the sizes chosen here.
  */
+#include "core/image.h"
 #include "ops/elementwise.h"
 #include "ops/linear.h"
 
@@ -83,6 +85,47 @@ static const shape *shape_of(const llmk_context *ctx, const linear_problem *p)
     if (many)
         return p->gate ? &fine_gated : &fine;
     return p->gate ? &large_gated : &large;
+}
+
+/* cl/linear/linear_stream_wide.cl */
+#define WIDE_FILE    "linear/linear_stream_wide.cl"
+#define WIDE_WARPS   4u
+#define WIDE_COLUMNS 112u
+#define WIDE_A_UNIT  2u /* work-groups that find room on a compute unit */
+#define WIDE_DEPTH   4096u
+
+static const char *wide_defines(const linear_problem *p, const char *unit, char text[64])
+{
+    llmk_join(text, 64, "-DX=", llmk_dtype_name(p->x.dtype),
+              " -DSPAN=", llmk_digits(llmk_linear_span(p->weights)), " -DFRAGMENT_MMA", unit, NULL);
+    return text;
+}
+
+bool llmk_linear_stream_may_be_wide(const llmk_context *ctx, const linear_problem *p, bool emulated,
+                                    llmk_reason *why)
+{
+    if (p->gate || p->weights->layout != LLMK_LAYOUT_U4_NV || p->x.nrows <= 8 ||
+        p->x.nrows > MAX_ROWS || !llmk_linear_stream_has_sizes(p))
+        return llmk_no(why, "for nine to sixteen rows of x, of whole steps, and weights of 4 bits "
+                            "in groups of 128 and multiples of it, with scales of two bytes");
+    char text[64];
+    return emulated ||
+           (ctx->caps.vendor == LLMK_VENDOR_NVIDIA && ctx->caps.compute_capability == 90 &&
+            llmk_image_comes_first(ctx, WIDE_FILE, wide_defines(p, "", text))) ||
+           llmk_no(why, "for the sm_90a image on GPUs of compute capability 9.0");
+}
+
+/* Where its work-groups, of which a unit has fewer than of others, leave few places empty. In a
+ * trial either has its turn. */
+static bool is_wide(const llmk_context *ctx, const linear_problem *p)
+{
+    const uint64_t groups = (p->weights->n + WIDE_COLUMNS - 1) / WIDE_COLUMNS;
+    const uint64_t places = (uint64_t)WIDE_A_UNIT * ctx->caps.compute_units;
+    const uint64_t rounds = (groups + places - 1) / places;
+    const bool fills = groups * 10 >= rounds * places * 9 && p->weights->k >= WIDE_DEPTH;
+    llmk_reason why;
+    return (ctx->is_trial ? p->x.nrows < MAX_ROWS : fills) &&
+           llmk_linear_stream_may_be_wide(ctx, p, false, &why);
 }
 
 static const shape large_rows = {" -DWARPS=8", 8, 32, 8 * 8 * 36 * 4};
@@ -187,10 +230,25 @@ static llmk_status launch_stream(llmk_launch *launch, const linear_problem *p, c
     return llmk_linear_run(launch, p, &r);
 }
 
+static llmk_status launch_wide(llmk_launch *launch, const linear_problem *p, const char *unit)
+{
+    char text[64];
+    const linear_recipe r = {.file = WIDE_FILE,
+                             .defines = wide_defines(p, unit, text),
+                             .kernel = kind_of(p) == ZEROS ? "linear_stream_wide_zeros"
+                                                           : "linear_stream_wide",
+                             .rows = MAX_ROWS,
+                             .columns = WIDE_COLUMNS,
+                             .local = {(size_t)WIDE_WARPS * WARP, 1, 1}};
+    return llmk_linear_run(launch, p, &r);
+}
+
 llmk_status llmk_linear_nv_stream_launch(llmk_launch *launch, const void *problem)
 {
     const linear_problem *p = problem;
     static const shape *const shapes[] = {&fine, &large, &small}; /* of configurations */
+    if (launch->config ? launch->config->value[0] == LLMK_STREAM_WIDE : is_wide(launch->ctx, p))
+        return launch_wide(launch, p, "");
     return launch_stream(
         launch, p, launch->config ? shapes[launch->config->value[0]] : shape_of(launch->ctx, p),
         "");
@@ -199,6 +257,8 @@ llmk_status llmk_linear_nv_stream_launch(llmk_launch *launch, const void *proble
 llmk_status llmk_linear_emulated_nv_stream_launch(llmk_launch *launch, const void *problem)
 {
     const bool gated = ((const linear_problem *)problem)->gate != NULL;
+    if (launch->config)
+        return launch_wide(launch, problem, " -DFRAGMENT_EMULATED");
     return launch_stream(launch, problem, gated ? &fine_gated : &fine, " -DFRAGMENT_EMULATED");
 }
 

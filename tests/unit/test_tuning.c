@@ -659,6 +659,9 @@ static const char *const lines[] = {
     "linear m=9 n=35 k=523 w=ct group=64 bits=8 zeros=i8 order=act y=f32",
     "linear m=8 n=97 k=1056 w=w8 group=96 y=f32 xgap=3",
     "linear m=6 n=130 k=4096 w=q4_0 layout=nv y=f32",
+    "linear m=11 n=130 k=640 w=w4 group=128 layout=nv y=f32 bias=f16 xgap=8",
+    "linear m=16 n=230 k=1152 x=bf16 w=ct group=384 layout=nv y=f32 residual=f32",
+    "linear m=9 n=50 k=768 w=w4 zeros=none layout=nv y=f32",
     "grouped_linear r=70 n=37 k=65 e=5",
     "moe_forward t=20",
 };
