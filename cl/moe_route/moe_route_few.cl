@@ -36,8 +36,8 @@ typedef struct {
 } places_t;
 
 // Whole vectors of h on 16-byte boundaries, all of a step's asked for before any is used.
-#define PRODUCTS(X, G)                                                                             \
-    TWICE                                                                                          \
+#define PRODUCTS(X, G, unroll)                                                                     \
+    unroll                                                                                         \
     for (; h + 8 <= hidden; h += ITEMS * 8) {                                                      \
         raw8(X) xs[TOKENS];                                                                        \
         raw8(G) gates[EXPERTS];                                                                    \
@@ -69,13 +69,13 @@ products(global const void *x, const uint x_type, global const void *gate, const
         sum[i] = 0.0f;
     if (wide) {
         if (x_type == DT_F16 && gate_type == DT_F16) {
-            PRODUCTS(f16, f16)
+            PRODUCTS(f16, f16, TWICE)
         } else if (x_type == DT_BF16 && gate_type == DT_BF16) {
-            PRODUCTS(bf16, bf16)
+            PRODUCTS(bf16, bf16, TWICE)
         } else if (x_type == DT_F16 && gate_type == DT_F32) {
-            PRODUCTS(f16, f32)
+            PRODUCTS(f16, f32, SHORT)
         } else if (x_type == DT_BF16 && gate_type == DT_F32) {
-            PRODUCTS(bf16, f32)
+            PRODUCTS(bf16, f32, SHORT)
         }
     }
     SHORT
@@ -152,7 +152,7 @@ static inline void copy_row(const bool copies, global const ushort *from, global
 enum { TICKETS, CHOICES, LEFT, BLOCKS /* one for every TOKENS tokens */ };
 
 // wide: x, its rows and those of gate and gathered are on 16-byte boundaries.
-kernel __attribute__((reqd_work_group_size(LANES, TOKENS, 1))) void
+kernel __attribute__((reqd_work_group_size(LANES, TOKENS, 1))) RESIDENT(2) void
 moe_route_few(global const void *x, const rows_t x_rows, const uint x_type, global const void *gate,
               const rows_t gate_rows, const uint gate_type, const uint hidden, const uint wide,
               global const void *gate_bias, const rows_t gate_bias_rows,

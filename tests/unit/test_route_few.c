@@ -15,6 +15,7 @@ enum { ROUNDS = 3, HEIGHT = 8, ZEROS = 5 };
 typedef struct shape {
     uint64_t tokens, experts, k, hidden;
     bool gathers, mapped;
+    llmk_dtype x, gate;
 } shape;
 
 static cl_mem make(const fixture *f, const void *data, uint64_t bytes)
@@ -45,15 +46,19 @@ static void *read_all(const fixture *f, cl_mem buffer, uint64_t bytes)
     return data;
 }
 
-/* Small whole numbers in f16, so that logits are exact, and some alike. */
-static cl_ushort *make_numbers(uint64_t seed, uint64_t count, double *values)
+/* Small whole numbers, so that logits are exact, and some alike. */
+static void *make_numbers(llmk_dtype type, uint64_t seed, uint64_t count, double *values)
 {
-    static const cl_ushort halves[] = {0xc000, 0xbc00, 0, 0x3c00, 0x4000};
-    cl_ushort *out = malloc(count * sizeof *out);
+    static const cl_ushort f16[] = {0xc000, 0xbc00, 0, 0x3c00, 0x4000};
+    static const cl_ushort bf16[] = {0xc000, 0xbf80, 0, 0x3f80, 0x4000};
+    cl_ushort *out = malloc(count * sizeof(cl_float));
     for (uint64_t i = 0; i < count; i++) {
         const uint64_t n = moe_random(seed, i) % 5;
-        out[i] = halves[n];
         values[i] = (double)n - 2;
+        if (type == LLMK_F32)
+            ((cl_float *)(void *)out)[i] = (cl_float)values[i];
+        else
+            out[i] = type == LLMK_F16 ? f16[n] : bf16[n];
     }
     return out;
 }
@@ -103,8 +108,8 @@ static void run(const fixture *f, const shape *s, cl_mem meet, uint64_t seed)
     const uint64_t pairs = s->tokens * s->k, held = s->mapped ? (s->experts + 1) / 2 : s->experts;
     const uint64_t xs = s->tokens * s->hidden, gates = s->experts * s->hidden;
     double *x = malloc(xs * sizeof *x), *gate = malloc(gates * sizeof *gate);
-    cl_ushort *x_bits = make_numbers(seed, xs, x);
-    cl_ushort *gate_bits = make_numbers(seed + 1, gates, gate);
+    cl_ushort *x_bits = make_numbers(s->x, seed, xs, x);
+    void *gate_bits = make_numbers(s->gate, seed + 1, gates, gate);
     double *ids = malloc(pairs * sizeof *ids), *weights = malloc((pairs + 1) * sizeof *weights);
     double *source = malloc(pairs * sizeof *source), *inverse = malloc(pairs * sizeof *inverse);
     double *offsets = malloc((held + 1) * sizeof *offsets);
@@ -120,15 +125,15 @@ static void run(const fixture *f, const shape *s, cl_mem meet, uint64_t seed)
         tiles[e + 1] = tiles[e] + ceil((offsets[e + 1] - offsets[e]) / HEIGHT);
 
     const uint64_t tiles_at = held + 1, source_at = tiles_at + held + 1 + ZEROS;
-    cl_mem bx = make(f, x_bits, xs * 2), bg = make(f, gate_bits, gates * 2);
+    cl_mem bx = make(f, x_bits, xs * 4), bg = make(f, gate_bits, gates * 4);
     cl_mem bm = make(f, map_bits, s->experts * sizeof *map_bits);
     cl_mem logits = make_poisoned(f, s->tokens * s->experts * 4);
     cl_mem bi = make_poisoned(f, pairs * 4), bw = make_poisoned(f, pairs * 4);
     cl_mem sort = make_poisoned(f, (source_at + 2 * pairs) * 4);
     cl_mem gathered = make_poisoned(f, pairs * s->hidden * 2);
     const moe_route_problem p = {
-        .x = llmk_moe_view(bx, LLMK_F16, s->tokens, s->hidden),
-        .gate = llmk_moe_view(bg, LLMK_F16, s->experts, s->hidden),
+        .x = llmk_moe_view(bx, s->x, s->tokens, s->hidden),
+        .gate = llmk_moe_view(bg, s->gate, s->experts, s->hidden),
         .logits = llmk_moe_view(logits, LLMK_F32, s->tokens, s->experts),
         .ids = llmk_moe_view(bi, LLMK_I32, s->tokens, s->k),
         .weights = llmk_moe_view(bw, LLMK_F32, s->tokens, s->k),
@@ -183,11 +188,18 @@ static void run(const fixture *f, const shape *s, cl_mem meet, uint64_t seed)
 static void test_shapes(void **state)
 {
     static const shape shapes[] = {
-        {1, 8, 2, 4096, false, false},  {1, 8, 2, 64, true, false}, {2, 8, 8, 100, false, false},
-        {3, 8, 2, 2048, false, false},  {3, 4, 2, 71, true, false}, {5, 60, 4, 256, false, true},
-        {7, 20, 3, 4100, true, true},   {8, 256, 8, 64, false, false},
-        {32, 64, 4, 512, true, false},  {33, 64, 4, 520, false, false},
-        {128, 8, 2, 4096, true, false}, {128, 17, 4, 264, true, true},
+        {1, 8, 2, 4096, false, false, LLMK_F16, LLMK_F16},
+        {1, 8, 2, 64, true, false, LLMK_BF16, LLMK_BF16},
+        {2, 8, 8, 100, false, false, LLMK_F16, LLMK_F32},
+        {3, 8, 2, 2048, false, false, LLMK_F32, LLMK_F32},
+        {3, 4, 2, 71, true, false, LLMK_F16, LLMK_BF16},
+        {5, 60, 4, 256, false, true, LLMK_BF16, LLMK_F32},
+        {7, 20, 3, 4104, true, true, LLMK_F16, LLMK_F32},
+        {8, 256, 8, 64, false, false, LLMK_BF16, LLMK_BF16},
+        {32, 64, 4, 512, true, false, LLMK_F16, LLMK_F16},
+        {33, 64, 4, 520, false, false, LLMK_BF16, LLMK_F16},
+        {128, 8, 2, 4096, true, false, LLMK_F16, LLMK_F16},
+        {128, 17, 4, 264, true, true, LLMK_BF16, LLMK_BF16},
     };
     const fixture *f = *state;
     const cl_int zeros[MOE_MEET_SIZE] = {0};
