@@ -344,8 +344,8 @@ moe_steps llmk_moe_steps(const llmk_moe_plan *p, uint64_t tokens, bool given,
     const bool routes = !products->ref && !given;
     s.route_few = routes && llmk_moe_routes_few(&p->ctx->caps, &route, p->held);
     s.gathers = s.route_few && products->gathers;
-    s.select_dispatch = routes && !s.route_few &&
-                        llmk_moe_selects_and_dispatches(&p->ctx->caps, &route, p->held);
+    s.select_dispatch =
+        routes && !s.route_few && llmk_moe_selects_and_dispatches(&p->ctx->caps, &route, p->held);
     s.combine = products->combine && few && down == 1;
     s.layer = products->layer && up == 1 && down == 1 && p->inner == p->x_dtype;
     /* Logits, choice and dispatch. */

@@ -210,11 +210,11 @@ llmk_status llmk_moe_launch_select_ref(llmk_launch *launch, const moe_route_prob
 }
 
 /* cl/moe_route/moe_logits_portable.cl, moe_route_portable.cl */
-#define LOGITS_ITEMS   128u
-#define LOGITS_TEAMS   4u
-#define LOGITS_TOKENS  4u
-#define LOGITS_EXPERTS 4u /* of a team */
-#define MAX_ROW_GROUPS 32768u
+#define LOGITS_ITEMS      128u
+#define LOGITS_TEAMS      4u
+#define LOGITS_TOKENS     4u
+#define LOGITS_EXPERTS    4u /* of a team */
+#define MAX_ROW_GROUPS    32768u
 #define SELECT_LANES      32u
 #define SELECT_MOST_LANES 128u
 #define SELECT_TOKENS     4u /* of a work-group, or where one has all, at most: */

@@ -22,8 +22,8 @@ static cl_mem make(const fixture *f, const void *data, uint64_t bytes)
 {
     cl_int err;
     cl_mem buffer =
-        clCreateBuffer(llmk_context_cl_context(f->ctx),
-                       CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, bytes, (void *)data, &err);
+        clCreateBuffer(llmk_context_cl_context(f->ctx), CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR,
+                       bytes, (void *)data, &err);
     assert_non_null(buffer);
     return buffer;
 }
@@ -41,8 +41,8 @@ static cl_mem make_poisoned(const fixture *f, uint64_t bytes)
 static void *read_all(const fixture *f, cl_mem buffer, uint64_t bytes)
 {
     void *data = malloc(bytes);
-    assert_int_equal(
-        clEnqueueReadBuffer(f->queue, buffer, CL_TRUE, 0, bytes, data, 0, NULL, NULL), CL_SUCCESS);
+    assert_int_equal(clEnqueueReadBuffer(f->queue, buffer, CL_TRUE, 0, bytes, data, 0, NULL, NULL),
+                     CL_SUCCESS);
     return data;
 }
 
@@ -113,7 +113,8 @@ static void run(const fixture *f, const shape *s, cl_mem meet, uint64_t seed)
     double *ids = malloc(pairs * sizeof *ids), *weights = malloc((pairs + 1) * sizeof *weights);
     double *source = malloc(pairs * sizeof *source), *inverse = malloc(pairs * sizeof *inverse);
     double *offsets = malloc((held + 1) * sizeof *offsets);
-    double *map = malloc(s->experts * sizeof *map), *tiles = calloc(held + 1 + ZEROS, sizeof *tiles);
+    double *map = malloc(s->experts * sizeof *map),
+           *tiles = calloc(held + 1 + ZEROS, sizeof *tiles);
     cl_int *map_bits = malloc(s->experts * sizeof *map_bits);
     for (uint64_t e = 0; e < s->experts; e++)
         map[e] = map_bits[e] = e % 2 ? -1 : (cl_int)(e / 2);
@@ -172,15 +173,15 @@ static void run(const fixture *f, const shape *s, cl_mem meet, uint64_t seed)
             fail_msg("weights[%d] is %g; expected %g", (int)i, (double)w[i], weights[i]);
     cl_ushort *rows = read_all(f, gathered, pairs * s->hidden * 2);
     for (uint64_t r = 0; s->gathers && r < pairs; r++)
-        if (source[r] >= 0 && memcmp(rows + r * s->hidden,
-                                     x_bits + (uint64_t)source[r] / s->k * s->hidden,
-                                     s->hidden * 2) != 0)
+        if (source[r] >= 0 &&
+            memcmp(rows + r * s->hidden, x_bits + (uint64_t)source[r] / s->k * s->hidden,
+                   s->hidden * 2) != 0)
             fail_msg("row %d of x is not where it should be", (int)r);
     cl_mem buffers[] = {bx, bg, bm, logits, bi, bw, sort, gathered};
     for (size_t i = 0; i < LLMK_COUNT(buffers); i++)
         clReleaseMemObject(buffers[i]);
-    void *arrays[] = {x, gate, x_bits, gate_bits, ids, weights, source, inverse, offsets, map,
-                      tiles, map_bits, w, rows};
+    void *arrays[] = {x,       gate,    x_bits, gate_bits, ids,      weights, source,
+                      inverse, offsets, map,    tiles,     map_bits, w,       rows};
     for (size_t i = 0; i < LLMK_COUNT(arrays); i++)
         free(arrays[i]);
 }
