@@ -1,19 +1,20 @@
 // Few tokens: the router's product, the choice of experts, their dispatch, and where x's rows are to lie
 // in the order of the sorted pairs, that, in one launch.
 //
-// A work-group computes the logits of two tokens by eight experts. The last one of a pair of tokens chooses
-// their experts, and the last one that chooses sorts. Rows are copied by work-groups of later tickets,
-// one a token, which wait for all choices and find by themselves where theirs go.
+// A work-group computes the logits of one or two tokens by eight experts. The last one that has these tokens
+// chooses their experts, and the last one that chooses sorts. Rows are copied by work-groups of later
+// tickets, one a token, which wait for all choices and find by themselves where theirs go.
+//
+//     -DTOKENS=1 | 2   of a work-group
 #include "common/chunk.clh"
 #include "common/meet.clh"
 #include "common/vectors.clh"
 #include "moe_permute/moe_dispatch.clh"
 #include "moe_route/moe_choice.clh"
 
-#define LANES   128
-#define TOKENS  2 // of a work-group
 #define EXPERTS 8
-#define ITEMS   (LANES * TOKENS)
+#define ITEMS   256
+#define LANES   (ITEMS / TOKENS)
 #define SUMS    (TOKENS * EXPERTS)
 #define SHARES  (ITEMS / SUMS) // items that add up a sum
 

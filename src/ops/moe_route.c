@@ -327,13 +327,11 @@ llmk_status llmk_moe_launch_select(llmk_launch *launch, const moe_route_problem 
 }
 
 /* cl/moe_route/moe_route_few.cl */
-#define FEW_LANES   128u
-#define FEW_TOKENS  2u /* of a work-group */
+#define FEW_ITEMS   256u
+#define FEW_TOKENS  2u /* of a work-group, but of one token */
 #define FEW_EXPERTS 8u
-#define FEW_ITEMS   (FEW_LANES * FEW_TOKENS)
-#define FEW_SUMS    (FEW_TOKENS * FEW_EXPERTS)
-#define FEW_SHARES  (FEW_ITEMS / FEW_SUMS)
-#define FEW_BYTES   (FEW_SUMS * (FEW_ITEMS + 2 * FEW_SHARES + 2) * sizeof(cl_float) + 64)
+#define FEW_BYTES                                                                                  \
+    ((FEW_TOKENS * FEW_EXPERTS * (FEW_ITEMS + 2) + 2 * FEW_ITEMS) * sizeof(cl_float) + 64)
 #define MOST_LOGITS 8192u /* more want larger tiles of the product */
 
 bool llmk_moe_routes_few(const llmk_caps *caps, const moe_route_problem *p, uint32_t held)
@@ -342,7 +340,8 @@ bool llmk_moe_routes_few(const llmk_caps *caps, const moe_route_problem *p, uint
            (p->tokens <= SELECT_FEW_TOKENS || p->tokens * p->experts <= MOST_LOGITS) &&
            p->tokens * p->k <= MOST_PAIRS && p->x.ncols <= INT32_MAX &&
            caps->max_work_group >= FEW_ITEMS &&
-           select_local_bytes(FEW_TOKENS, FEW_LANES, p->experts, p->routing.groups, p->k) +
+           select_local_bytes(FEW_TOKENS, FEW_ITEMS / FEW_TOKENS, p->experts, p->routing.groups,
+                              p->k) +
                    FEW_BYTES + sort_bytes(p->tokens * p->k, held) <
                caps->local_bytes;
 }
@@ -350,7 +349,9 @@ bool llmk_moe_routes_few(const llmk_caps *caps, const moe_route_problem *p, uint
 llmk_status llmk_moe_launch_route_few(llmk_launch *launch, const moe_route_problem *p,
                                       const moe_dispatch *dispatch, cl_mem meet)
 {
-    llmk_kernel k = llmk_kernel_open(launch, "moe_route/moe_route_few.cl", "", "moe_route_few");
+    const uint32_t tokens = p->tokens == 1 ? 1 : FEW_TOKENS, lanes = FEW_ITEMS / tokens;
+    llmk_kernel k = llmk_kernel_open(launch, "moe_route/moe_route_few.cl",
+                                     tokens == 1 ? "-DTOKENS=1" : "-DTOKENS=2", "moe_route_few");
     moe_route_problem chosen = *p;
     chosen.router_bias = (llmk_view){0};
     arg_vector(&k, &p->x);
@@ -359,17 +360,17 @@ llmk_status llmk_moe_launch_route_few(llmk_launch *launch, const moe_route_probl
     llmk_arg_u32(&k, p->x.align >= 16 && p->gate.align >= 16 &&
                          (!dispatch->gathered || p->x.ncols % 8 == 0));
     arg_vector(&k, &p->router_bias);
-    arg_select(&k, &chosen, FEW_TOKENS, FEW_LANES);
+    arg_select(&k, &chosen, tokens, lanes);
     llmk_moe_arg_dispatch(&k, dispatch);
     llmk_arg_local(&k, sort_bytes(p->tokens * p->k, dispatch->experts));
     llmk_arg_local(&k, sizeof(cl_int));
     llmk_arg_buffer(&k, meet);
     llmk_arg_buffer(&k, dispatch->gathered);
     const uint64_t parts = (p->experts + FEW_EXPERTS - 1) / FEW_EXPERTS;
-    const uint64_t blocks = (p->tokens + FEW_TOKENS - 1) / FEW_TOKENS;
+    const uint64_t blocks = (p->tokens + tokens - 1) / tokens;
     const uint64_t copies = dispatch->gathered ? p->tokens : 0;
     return llmk_kernel_enqueue(&k, (size_t[]){(size_t)(parts * blocks + copies), 1, 1},
-                               (size_t[]){FEW_LANES, FEW_TOKENS, 1});
+                               (size_t[]){lanes, tokens, 1});
 }
 
 static llmk_status launch(llmk_launch *l, const moe_route_problem *problem, bool ref)
