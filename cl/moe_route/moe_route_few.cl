@@ -146,7 +146,7 @@ static inline void copy_row(const bool copies, global const ushort *from, global
     for (uint c = item * 8; c < cols && copies; c += ITEMS * 8)
         for (uint j = 0; j < k; j++)
             if (expert[token * k + j] >= 0)
-                copy8(from + c, to + (ulong)row_of(place[j]) * cols + c, min(cols - c, 8u), wide);
+                copy8(from + c, to + (ulong)place[j] * cols + c, min(cols - c, 8u), wide);
 }
 
 // Of meet, where work-groups meet, all 0 before and after a call.

@@ -289,7 +289,9 @@ static void arg_select(llmk_kernel *k, const moe_route_problem *p, uint64_t rows
 /* SORT_INTS, what dispatch_few takes. */
 static size_t sort_bytes(uint64_t pairs, uint32_t held)
 {
-    return (size_t)(12 * ((pairs + 3) / 4) + UINT64_C(2) * held + 2) * sizeof(cl_int);
+    return (size_t)(4 * ((pairs + 3) / 4) + (held + UINT64_C(1)) * ((pairs + 31) / 32 + 3) +
+                    2 * (held / 16 + UINT64_C(1))) *
+           sizeof(cl_int);
 }
 
 /* Rows of items of the one work-group that has all tokens. */
