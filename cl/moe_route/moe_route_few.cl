@@ -150,7 +150,7 @@ static inline void copy_row(const bool copies, global const ushort *from, global
 }
 
 // Of meet, where work-groups meet, all 0 before and after a call.
-enum { TICKETS, CHOICES, LEFT, BLOCKS /* one for every TOKENS tokens */ };
+enum { TICKETS, CHOICES, LEFT, BLOCKS /* one for TOKENS tokens */ };
 
 // wide: x, its rows and those of gate and gathered are on 16-byte boundaries.
 kernel __attribute__((reqd_work_group_size(LANES, TOKENS, 1))) RESIDENT(2) void

@@ -52,7 +52,7 @@ llmk_status llmk_moe_launch_select_ref(llmk_launch *launch, const moe_route_prob
 /* Tokens that one kernel routes at most, from x to their places among the sorted pairs, and what it
  * needs for that in `meet`: so many i32, 0 before and after. */
 #define MOE_FEW_TOKENS 128u
-#define MOE_MEET_SIZE  (3 + MOE_FEW_TOKENS / 2)
+#define MOE_MEET_SIZE  (3 + MOE_FEW_TOKENS)
 bool llmk_moe_routes_few(const llmk_caps *caps, const moe_route_problem *p, uint32_t held);
 llmk_status llmk_moe_launch_route_few(llmk_launch *launch, const moe_route_problem *p,
                                       const struct moe_dispatch *dispatch, cl_mem meet);

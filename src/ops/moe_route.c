@@ -290,7 +290,7 @@ static void arg_select(llmk_kernel *k, const moe_route_problem *p, uint64_t rows
 static size_t sort_bytes(uint64_t pairs, uint32_t held)
 {
     return (size_t)(4 * ((pairs + 3) / 4) + (held + UINT64_C(1)) * ((pairs + 31) / 32 + 3) +
-                    2 * (held / 16 + UINT64_C(1))) *
+                    UINT64_C(2) * (held / 16)) *
            sizeof(cl_int);
 }
 
@@ -330,11 +330,11 @@ llmk_status llmk_moe_launch_select(llmk_launch *launch, const moe_route_problem 
 
 /* cl/moe_route/moe_route_few.cl */
 #define FEW_ITEMS   256u
-#define FEW_TOKENS  2u /* of a work-group, but of one token */
+#define FEW_TOKENS  2u /* of a work-group; or one, where that is at most one work-group a unit */
 #define FEW_EXPERTS 8u
 #define FEW_BYTES                                                                                  \
     ((FEW_TOKENS * FEW_EXPERTS * (FEW_ITEMS + 2) + 2 * FEW_ITEMS) * sizeof(cl_float) + 64)
-#define MOST_LOGITS 8192u /* more want larger tiles of the product */
+#define MOST_LOGITS 4096u /* more want larger tiles of the product */
 
 bool llmk_moe_routes_few(const llmk_caps *caps, const moe_route_problem *p, uint32_t held)
 {
@@ -351,7 +351,9 @@ bool llmk_moe_routes_few(const llmk_caps *caps, const moe_route_problem *p, uint
 llmk_status llmk_moe_launch_route_few(llmk_launch *launch, const moe_route_problem *p,
                                       const moe_dispatch *dispatch, cl_mem meet)
 {
-    const uint32_t tokens = p->tokens == 1 ? 1 : FEW_TOKENS, lanes = FEW_ITEMS / tokens;
+    const uint64_t parts = (p->experts + FEW_EXPERTS - 1) / FEW_EXPERTS;
+    const uint32_t tokens = p->tokens * parts <= launch->ctx->caps.compute_units ? 1 : FEW_TOKENS;
+    const uint32_t lanes = FEW_ITEMS / tokens;
     llmk_kernel k = llmk_kernel_open(launch, "moe_route/moe_route_few.cl",
                                      tokens == 1 ? "-DTOKENS=1" : "-DTOKENS=2", "moe_route_few");
     moe_route_problem chosen = *p;
@@ -368,7 +370,6 @@ llmk_status llmk_moe_launch_route_few(llmk_launch *launch, const moe_route_probl
     llmk_arg_local(&k, sizeof(cl_int));
     llmk_arg_buffer(&k, meet);
     llmk_arg_buffer(&k, dispatch->gathered);
-    const uint64_t parts = (p->experts + FEW_EXPERTS - 1) / FEW_EXPERTS;
     const uint64_t blocks = (p->tokens + tokens - 1) / tokens;
     const uint64_t copies = dispatch->gathered ? p->tokens : 0;
     return llmk_kernel_enqueue(&k, (size_t[]){(size_t)(parts * blocks + copies), 1, 1},

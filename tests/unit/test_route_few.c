@@ -192,6 +192,7 @@ static void test_shapes(void **state)
         {1, 8, 2, 4096, false, false, LLMK_F16, LLMK_F16},
         {1, 8, 2, 64, true, false, LLMK_BF16, LLMK_BF16},
         {2, 8, 8, 100, false, false, LLMK_F16, LLMK_F32},
+        {2, 8, 2, 64, true, false, LLMK_F16, LLMK_F16},
         {3, 8, 2, 2048, false, false, LLMK_F32, LLMK_F32},
         {3, 4, 2, 71, true, false, LLMK_F16, LLMK_BF16},
         {5, 60, 4, 256, false, true, LLMK_BF16, LLMK_F32},
