@@ -223,7 +223,7 @@ LLMK_API llmk_status llmk_moe_plan_create(llmk_context *ctx, const llmk_moe_desc
 /* Frees a plan; NULL is accepted. */
 LLMK_API void llmk_moe_plan_free(llmk_moe_plan *plan);
 /* Kernels that llmk_moe_forward enqueues for so many tokens, routed by the plan where it has a
- * gate, whatever the routing: 3 or 4 of up to 8 tokens as a rule, else 4 to 7. A shared expert adds
+ * gate, whatever the routing: 3 or 4 of up to 8 tokens as a rule, else 3 to 7. A shared expert adds
  * 2, with its router 3; weights of the experts, one for every further buffer that they lie in. 0
  * where plan is NULL. */
 LLMK_API uint32_t llmk_moe_plan_kernels(const llmk_moe_plan *plan, uint64_t tokens);

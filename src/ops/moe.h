@@ -47,11 +47,15 @@ llmk_status llmk_moe_launch_select(llmk_launch *launch, const moe_route_problem 
                                    const struct moe_dispatch *dispatch);
 bool llmk_moe_selects_and_dispatches(const llmk_caps *caps, const moe_route_problem *p,
                                      uint32_t held);
-/* The logits, too, of one token, where llmk_moe_routes_at_once. */
-bool llmk_moe_routes_at_once(const llmk_caps *caps, const moe_route_problem *p, uint32_t held);
-llmk_status llmk_moe_launch_route_one(llmk_launch *launch, const moe_route_problem *p,
-                                      const struct moe_dispatch *dispatch);
 llmk_status llmk_moe_launch_select_ref(llmk_launch *launch, const moe_route_problem *p);
+
+/* Tokens that one kernel routes at most, from x to their places among the sorted pairs, and what it
+ * needs for that in `meet`: so many i32, 0 before and after. */
+#define MOE_FEW_TOKENS 128u
+#define MOE_MEET_SIZE  (3 + MOE_FEW_TOKENS)
+bool llmk_moe_routes_few(const llmk_caps *caps, const moe_route_problem *p, uint32_t held);
+llmk_status llmk_moe_launch_route_few(llmk_launch *launch, const moe_route_problem *p,
+                                      const struct moe_dispatch *dispatch, cl_mem meet);
 
 /* ---- Dispatch (moe_permute.c) ---- */
 
@@ -62,10 +66,8 @@ typedef struct moe_dispatch {
     uint32_t height; /* of a tile */
     uint32_t id_end; /* ids are less */
     uint32_t experts;
-    /* Where the choice's kernel sorts: x's rows, which it puts into the order of the sorted
-     * pairs, in `gathered`; or absent. */
-    llmk_view x;
-    cl_mem gathered;
+    cl_mem gathered; /* rows of x in the order of the sorted pairs, where one kernel does it all; or
+                        NULL */
 } moe_dispatch;
 
 /* The arguments of DISPATCH_PARAMETERS. */

@@ -116,8 +116,7 @@ static moe_dispatch dispatch_of(const problem *p, const moe_steps *steps)
         .experts = plan->held,
         .source = sort_view(plan, source, 1, pairs),
         .inverse = sort_view(plan, source + pairs, tokens, plan->k),
-        .x = p->x,
-        .gathered = steps->select_gathers ? plan->gathered : NULL,
+        .gathered = steps->gathers ? plan->gathered : NULL,
     };
 }
 
@@ -142,8 +141,8 @@ static llmk_status route(llmk_launch *launch, const problem *p, const moe_steps 
         .routing = plan->routing,
     };
     r.logits = llmk_moe_view(plan->logits, LLMK_F32, tokens, plan->id_end);
-    if (steps->route_one)
-        return llmk_moe_launch_route_one(launch, &r, dispatch);
+    if (steps->route_few)
+        return llmk_moe_launch_route_few(launch, &r, dispatch, plan->meet);
     LLMK_TRY(llmk_moe_launch_logits(launch, &r.x, &r.gate, &r.router_bias, &r.logits, ref));
     r.router_bias = (llmk_view){0};
     if (ref)

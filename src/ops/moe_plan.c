@@ -234,6 +234,17 @@ static llmk_status allocate(llmk_moe_plan *p, const char *what, uint64_t rows, u
     return LLMK_OK;
 }
 
+static llmk_status allocate_meet(llmk_moe_plan *p)
+{
+    cl_int zeros[MOE_MEET_SIZE] = {0}, err;
+    p->meet = clCreateBuffer(p->ctx->cl, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, sizeof zeros,
+                             zeros, &err);
+    if (!p->meet)
+        return llmk_fail_prefix(llmk_fail_cl(p->ctx, err, "clCreateBuffer"), "moe_plan");
+    p->buffers[p->buffer_count++] = p->meet;
+    return LLMK_OK;
+}
+
 /* Rows of experts' outputs, and where they are few, of the shares that K may be split into. */
 static uint64_t rows_with_shares(const llmk_moe_plan *p)
 {
@@ -250,8 +261,10 @@ static llmk_status allocate_all(llmk_moe_plan *p)
                                 &p->down_bias, &p->shared_router};
     for (size_t i = 0; i < LLMK_COUNT(views); i++)
         LLMK_TRY(keep(p, views[i]));
-    if (p->routes)
+    if (p->routes) {
         LLMK_TRY(allocate(p, "the logits", tokens, p->id_end, 4, &p->logits));
+        LLMK_TRY(allocate_meet(p));
+    }
     LLMK_TRY(allocate(p, "the ids", tokens, p->k, 4, &p->ids));
     LLMK_TRY(allocate(p, "the routing's weights", tokens, p->k, 4, &p->weights));
     LLMK_TRY(allocate(p, "the dispatch", 1, llmk_moe_pairs_at(p) + 2 * pairs, 4, &p->sort));
@@ -329,16 +342,15 @@ moe_steps llmk_moe_steps(const llmk_moe_plan *p, uint64_t tokens, bool given,
                                      .k = p->k,
                                      .routing = p->routing};
     const bool routes = !products->ref && !given;
-    s.select_dispatch = routes && llmk_moe_selects_and_dispatches(&p->ctx->caps, &route, p->held);
-    s.route_one = routes && llmk_moe_routes_at_once(&p->ctx->caps, &route, p->held);
-    s.select_gathers = s.select_dispatch && !s.route_one && products->gathers &&
-                       pairs * p->hidden <= UINT32_MAX; /* the kernel counts in 32 bits */
+    s.route_few = routes && llmk_moe_routes_few(&p->ctx->caps, &route, p->held);
+    s.gathers = s.route_few && products->gathers;
+    s.select_dispatch =
+        routes && !s.route_few && llmk_moe_selects_and_dispatches(&p->ctx->caps, &route, p->held);
     s.combine = products->combine && few && down == 1;
     s.layer = products->layer && up == 1 && down == 1 && p->inner == p->x_dtype;
     /* Logits, choice and dispatch. */
-    s.kernels = given || s.route_one ? 1 : s.select_dispatch ? 2 : 3;
-    s.kernels +=
-        (products->gathers && !s.select_gathers) + up + (s.combine ? 1 : down + 1) - s.layer;
+    s.kernels = given || s.route_few ? 1 : s.select_dispatch ? 2 : 3;
+    s.kernels += (products->gathers && !s.gathers) + up + (s.combine ? 1 : down + 1) - s.layer;
     if (p->has_shared)
         s.kernels += p->shared_router.present ? 3 : 2;
     return s;

@@ -31,6 +31,7 @@ struct llmk_moe_plan {
     /* Scratch. sort: a schedule, then source and inverse, max_tokens * k each. */
     cl_mem logits, ids, weights, sort, hidden_rows, rows, shared_hidden, shared_rows, shared_logit;
     uint64_t row_room;   /* rows that `rows` has room for */
+    cl_mem meet;         /* where work-groups of the router meet; NULL where nothing is routed */
     cl_mem gathered;     /* x's rows in the order of the groups; NULL where no variant wants them */
     llmk_workspace *use; /* of no bytes: who is using the plan */
     cl_mem buffers[MOE_PLAN_BUFFERS];
@@ -49,9 +50,9 @@ const grouped_products *llmk_moe_products(const llmk_moe_plan *plan, uint64_t to
 
 /* What a call does, and in how many kernels. */
 typedef struct moe_steps {
-    bool route_one;       /* logits, routing and dispatch in one kernel */
-    bool select_dispatch; /* routing and dispatch in one kernel after the logits, */
-    bool select_gathers;  /* which also puts x's rows into the order of the groups */
+    bool route_few;       /* logits, routing and dispatch in one kernel, */
+    bool gathers;         /* which also puts x's rows into the order of the groups */
+    bool select_dispatch; /* routing and dispatch in one kernel after the logits */
     bool layer;           /* both products in one kernel */
     bool combine;         /* the down product adds up */
     uint32_t height;      /* of tiles */

@@ -210,25 +210,16 @@ llmk_status llmk_moe_launch_select_ref(llmk_launch *launch, const moe_route_prob
 }
 
 /* cl/moe_route/moe_logits_portable.cl, moe_route_portable.cl */
-#define PORTABLE_FILE    "moe_route/moe_route_portable.cl"
-#define LOGITS_ITEMS     128u
-#define LOGITS_TEAMS     4u
-#define LOGITS_TOKENS    4u
-#define LOGITS_EXPERTS   4u /* of a team */
-#define SELECT_LANES     32u
-#define MOST_LANES       256u
-#define SELECT_TOKENS    4u /* of a work-group */
-#define MAX_ROW_GROUPS   32768u
-#define FEW_TOKENS       8u
-#define MORE_TOKENS      128u /* that one work-group has at most, */
-#define MORE_ITEMS       1024u
-#define MORE_COMPARISONS (1u << 17) /* of experts with each other */
-#define FEW_PAIRS        512u
-/* Of the kernel that has one token, and what of the gate one work-group reads in less time than a
- * kernel more takes. */
-#define ONE_ITEMS    512u
-#define ONE_BYTES    ((size_t)8 * (ONE_ITEMS + 32) * 4)
-#define ONE_ELEMENTS (1u << 16)
+#define LOGITS_ITEMS      128u
+#define LOGITS_TEAMS      4u
+#define LOGITS_TOKENS     4u
+#define LOGITS_EXPERTS    4u /* of a team */
+#define MAX_ROW_GROUPS    32768u
+#define SELECT_LANES      32u
+#define SELECT_MOST_LANES 128u
+#define SELECT_TOKENS     4u /* of a work-group, or where one has all, at most: */
+#define SELECT_FEW_TOKENS 8u
+#define MOST_PAIRS        512u /* that one work-group sorts */
 
 llmk_status llmk_moe_launch_logits(llmk_launch *launch, const llmk_view *x, const llmk_view *gate,
                                    const llmk_view *router_bias, const llmk_view *logits, bool ref)
@@ -273,42 +264,15 @@ llmk_status llmk_moe_launch_logits(llmk_launch *launch, const llmk_view *x, cons
  * programs on a CPU. */
 static uint32_t select_lanes(const llmk_caps *caps, uint64_t rows, uint32_t experts)
 {
-    const uint32_t most = rows == 1 ? MOST_LANES : 128;
-    if (rows > FEW_TOKENS && experts <= 16)
-        return experts <= 8 ? 8 : rows * 16 <= MORE_ITEMS ? 16 : 8;
-    if (rows > FEW_TOKENS)
-        return rows * SELECT_LANES <= MORE_ITEMS ? SELECT_LANES : MORE_ITEMS / (uint32_t)rows;
-    return !llmk_is_cpu(caps) && experts > 64 && caps->max_work_group >= most * rows ? most
-                                                                                     : SELECT_LANES;
+    const bool many = !llmk_is_cpu(caps) && experts > 64;
+    return many && caps->max_work_group >= SELECT_MOST_LANES * rows ? SELECT_MOST_LANES
+                                                                    : SELECT_LANES;
 }
 
 static size_t select_local_bytes(uint64_t rows, uint32_t lanes, uint32_t experts, uint32_t groups,
                                  uint32_t k)
 {
     return (size_t)rows * sizeof(cl_uint) * (2 * experts + 2 * groups + k + lanes);
-}
-
-/* SORT_INTS, what dispatch_few takes. */
-static size_t sort_bytes(uint64_t pairs, uint32_t held)
-{
-    return (size_t)(16 * ((pairs + 3) / 4) + UINT64_C(2) * held + 2) * sizeof(cl_int);
-}
-
-/* Rows of items of the one work-group that has all tokens. */
-static uint64_t few_rows(uint64_t tokens)
-{
-    if (tokens <= FEW_TOKENS)
-        return tokens == 1 ? 1 : FEW_TOKENS;
-    return tokens <= MORE_TOKENS / 4   ? MORE_TOKENS / 4
-           : tokens <= MORE_TOKENS / 2 ? MORE_TOKENS / 2
-                                       : MORE_TOKENS;
-}
-
-/* Whether that takes less time than a kernel more would. */
-static bool are_few(const llmk_caps *caps, uint64_t tokens, uint32_t experts)
-{
-    return tokens <= FEW_TOKENS || (!llmk_is_cpu(caps) && tokens <= MORE_TOKENS &&
-                                    tokens * experts * experts <= MORE_COMPARISONS);
 }
 
 /* SELECT_PARAMETERS, for so many rows of so many items. */
@@ -322,23 +286,30 @@ static void arg_select(llmk_kernel *k, const moe_route_problem *p, uint64_t rows
     llmk_arg_local(k, (size_t)rows * lanes * sizeof(cl_float));
 }
 
+/* SORT_INTS, what dispatch_few takes. */
+static size_t sort_bytes(uint64_t pairs, uint32_t held)
+{
+    return (size_t)(4 * ((pairs + 3) / 4) + (held + UINT64_C(1)) * ((pairs + 31) / 32 + 3) +
+                    UINT64_C(2) * (held / 16)) *
+           sizeof(cl_int);
+}
+
+/* Rows of items of the one work-group that has all tokens. */
+static uint64_t few_rows(uint64_t tokens)
+{
+    return tokens == 1 ? 1 : SELECT_FEW_TOKENS;
+}
+
 bool llmk_moe_selects_and_dispatches(const llmk_caps *caps, const moe_route_problem *p,
                                      uint32_t held)
 {
     const uint64_t rows = few_rows(p->tokens);
     const uint32_t lanes = select_lanes(caps, rows, p->experts);
-    return are_few(caps, p->tokens, p->experts) && p->tokens * p->k <= FEW_PAIRS &&
+    return p->tokens <= SELECT_FEW_TOKENS && p->tokens * p->k <= MOST_PAIRS &&
            caps->max_work_group >= lanes * rows &&
            select_local_bytes(rows, lanes, p->experts, p->routing.groups, p->k) +
                    sort_bytes(p->tokens * p->k, held) <=
                caps->local_bytes;
-}
-
-/* Work-groups that share out rows, of which an item copies 8 elements at a time, twice. */
-static uint64_t gathering_groups(const llmk_caps *caps, uint64_t elements, uint64_t items)
-{
-    const uint64_t groups = elements / (16 * items) + 1;
-    return groups < caps->compute_units ? groups : caps->compute_units;
 }
 
 llmk_status llmk_moe_launch_select(llmk_launch *launch, const moe_route_problem *p,
@@ -346,52 +317,63 @@ llmk_status llmk_moe_launch_select(llmk_launch *launch, const moe_route_problem 
 {
     const uint64_t rows = dispatch ? few_rows(p->tokens) : SELECT_TOKENS;
     const uint32_t lanes = select_lanes(&launch->ctx->caps, rows, p->experts);
-    llmk_kernel k = llmk_kernel_open(launch, PORTABLE_FILE, "",
+    llmk_kernel k = llmk_kernel_open(launch, "moe_route/moe_route_portable.cl", "",
                                      dispatch ? "moe_select_dispatch" : "moe_select");
     arg_select(&k, p, rows, lanes);
-    uint64_t groups = (p->tokens + rows - 1) / rows;
     if (dispatch) {
-        const llmk_view *x = &dispatch->x;
         llmk_moe_arg_dispatch(&k, dispatch);
         llmk_arg_local(&k, sort_bytes(p->tokens * p->k, dispatch->experts));
-        llmk_arg_view(&k, x);
-        llmk_arg_buffer(&k, dispatch->gathered);
-        llmk_arg_u64(&k, x->ncols);
-        llmk_arg_u32(&k, x->align >= 16 && x->ncols % 8 == 0);
-        if (dispatch->gathered)
-            groups =
-                gathering_groups(&launch->ctx->caps, p->tokens * p->k * x->ncols, lanes * rows);
     }
-    return llmk_kernel_enqueue(&k, (size_t[]){(size_t)groups, 1, 1},
+    return llmk_kernel_enqueue(&k, (size_t[]){(size_t)((p->tokens + rows - 1) / rows), 1, 1},
                                (size_t[]){lanes, (size_t)rows, 1});
 }
 
-bool llmk_moe_routes_at_once(const llmk_caps *caps, const moe_route_problem *p, uint32_t held)
+/* cl/moe_route/moe_route_few.cl */
+#define FEW_ITEMS   256u
+#define FEW_TOKENS  2u /* of a work-group; or one, where that is at most one work-group a unit */
+#define FEW_EXPERTS 8u
+#define FEW_BYTES                                                                                  \
+    ((FEW_TOKENS * FEW_EXPERTS * (FEW_ITEMS + 2) + 2 * FEW_ITEMS) * sizeof(cl_float) + 64)
+#define MOST_LOGITS 4096u /* more want larger tiles of the product */
+
+bool llmk_moe_routes_few(const llmk_caps *caps, const moe_route_problem *p, uint32_t held)
 {
-    return p->tokens == 1 && p->gate.simple && p->experts * p->x.ncols <= ONE_ELEMENTS &&
-           p->k <= FEW_PAIRS && caps->max_work_group >= ONE_ITEMS &&
-           select_local_bytes(ONE_ITEMS / SELECT_LANES, SELECT_LANES, p->experts, p->routing.groups,
+    return caps->vendor == LLMK_VENDOR_NVIDIA && p->tokens <= MOE_FEW_TOKENS &&
+           (p->tokens <= SELECT_FEW_TOKENS || p->tokens * p->experts <= MOST_LOGITS) &&
+           p->tokens * p->k <= MOST_PAIRS && p->x.ncols <= INT32_MAX &&
+           caps->max_work_group >= FEW_ITEMS &&
+           select_local_bytes(FEW_TOKENS, FEW_ITEMS / FEW_TOKENS, p->experts, p->routing.groups,
                               p->k) +
-                   ONE_BYTES + sort_bytes(p->k, held) <=
+                   FEW_BYTES + sort_bytes(p->tokens * p->k, held) <
                caps->local_bytes;
 }
 
-llmk_status llmk_moe_launch_route_one(llmk_launch *launch, const moe_route_problem *p,
-                                      const moe_dispatch *dispatch)
+llmk_status llmk_moe_launch_route_few(llmk_launch *launch, const moe_route_problem *p,
+                                      const moe_dispatch *dispatch, cl_mem meet)
 {
-    llmk_kernel k = llmk_kernel_open(launch, PORTABLE_FILE, "", "moe_route_one");
+    const uint64_t parts = (p->experts + FEW_EXPERTS - 1) / FEW_EXPERTS;
+    const uint32_t tokens = p->tokens * parts <= launch->ctx->caps.compute_units ? 1 : FEW_TOKENS;
+    const uint32_t lanes = FEW_ITEMS / tokens;
+    llmk_kernel k = llmk_kernel_open(launch, "moe_route/moe_route_few.cl",
+                                     tokens == 1 ? "-DTOKENS=1" : "-DTOKENS=2", "moe_route_few");
     moe_route_problem chosen = *p;
     chosen.router_bias = (llmk_view){0};
     arg_vector(&k, &p->x);
     arg_vector(&k, &p->gate);
     llmk_arg_u32(&k, (uint32_t)p->x.ncols);
-    llmk_arg_u32(&k, p->x.align >= 16 && p->gate.align >= 16);
+    llmk_arg_u32(&k, p->x.align >= 16 && p->gate.align >= 16 &&
+                         (!dispatch->gathered || p->x.ncols % 8 == 0));
     arg_vector(&k, &p->router_bias);
-    arg_select(&k, &chosen, ONE_ITEMS / SELECT_LANES, SELECT_LANES);
+    arg_select(&k, &chosen, tokens, lanes);
     llmk_moe_arg_dispatch(&k, dispatch);
-    llmk_arg_local(&k, sort_bytes(p->k, dispatch->experts));
-    return llmk_kernel_enqueue(&k, (size_t[]){1, 1, 1},
-                               (size_t[]){SELECT_LANES, ONE_ITEMS / SELECT_LANES, 1});
+    llmk_arg_local(&k, sort_bytes(p->tokens * p->k, dispatch->experts));
+    llmk_arg_local(&k, sizeof(cl_int));
+    llmk_arg_buffer(&k, meet);
+    llmk_arg_buffer(&k, dispatch->gathered);
+    const uint64_t blocks = (p->tokens + tokens - 1) / tokens;
+    const uint64_t copies = dispatch->gathered ? p->tokens : 0;
+    return llmk_kernel_enqueue(&k, (size_t[]){(size_t)(parts * blocks + copies), 1, 1},
+                               (size_t[]){lanes, tokens, 1});
 }
 
 static llmk_status launch(llmk_launch *l, const moe_route_problem *problem, bool ref)
@@ -419,7 +401,7 @@ static bool portable_supports(llmk_context *ctx, const void *problem, llmk_reaso
         return llmk_no(why, "work-groups of %u items are too large for the device", LOGITS_ITEMS);
     if (p->x.ncols > INT32_MAX)
         return llmk_no(why, "rows of x are too long");
-    if (select_local_bytes(SELECT_TOKENS, MOST_LANES, p->experts, p->routing.groups, p->k) >
+    if (select_local_bytes(SELECT_TOKENS, SELECT_MOST_LANES, p->experts, p->routing.groups, p->k) >
         ctx->caps.local_bytes)
         return llmk_no(why, "%u experts take more than the device's local memory", p->experts);
     return llmk_unit_rows((const llmk_view *[]){&p->x, &p->gate}, (const char *[]){"x", "gate"}, 2,

@@ -509,12 +509,13 @@ static void test_models(void **state)
     }
 }
 
-/* The kernel of the choice gathers rows where it sorts, of at most 2^32 elements. */
+/* The kernel that routes few pairs gathers rows. */
 static void test_gathering(void **state)
 {
     (void)state;
     const llmk_weights w = {.layout = LLMK_LAYOUT_F16_PORTABLE, .segment_count = 1};
     llmk_context ctx = {.caps = {.type = CL_DEVICE_TYPE_GPU,
+                                 .vendor = LLMK_VENDOR_NVIDIA,
                                  .compute_units = 132,
                                  .max_work_group = 1024,
                                  .local_bytes = 48 << 10}};
@@ -528,12 +529,10 @@ static void test_gathering(void **state)
                           .routing = {.groups = 1},
                           .gate_weights = &w,
                           .down_weights = &w};
-    moe_steps large = llmk_moe_steps(&plan, 8, false, &llmk_grouped_nv90);
-    plan.hidden -= 8;
-    moe_steps small = llmk_moe_steps(&plan, 8, false, &llmk_grouped_nv90);
-    assert_true(large.select_dispatch && small.select_dispatch);
-    assert_true(small.select_gathers && !large.select_gathers);
-    assert_int_equal(large.kernels, small.kernels + 1);
+    moe_steps few = llmk_moe_steps(&plan, 8, false, &llmk_grouped_nv90);
+    moe_steps more = llmk_moe_steps(&plan, 65, false, &llmk_grouped_nv90);
+    assert_true(few.route_few && few.gathers && !more.route_few && !more.gathers);
+    assert_int_equal(more.kernels, few.kernels + 3);
 }
 
 int main(void)

@@ -109,7 +109,7 @@ static const char *stage_of(const recorder *r, size_t i, size_t shared)
 {
     static const struct {
         const char *part, *stage;
-    } stages[] = {{"route_one", "router, choice, dispatch"},
+    } stages[] = {{"route_few", "router, choice, dispatch"},
                   {"select_dispatch", "choice and dispatch"},
                   {"logits", "router product"},
                   {"select", "choice"},
