@@ -477,6 +477,7 @@ static const llmk_variant variants[] = {
     {"cpu", cpu_supports, cpu_launch},
     LLMK_LINEAR_ROW("nv-stream", nv_stream),
     LLMK_LINEAR_ROW("nv-dot", nv_dot),
+    LLMK_LINEAR_ROW("nv90-few", nv90_few),
     LLMK_LINEAR_ROW("nv-rows", nv_rows),
     LLMK_LINEAR_ROW("nv90-packed", nv90_packed),
     LLMK_LINEAR_ROW("nv-packed", nv_packed),
@@ -598,6 +599,8 @@ static llmk_status self_test(llmk_trial *t, const void *problem)
         return llmk_linear_w8a8_self_test(t, p);
     if (t->variant->launch == llmk_linear_nv90_packed_launch)
         return llmk_linear_self_test_wide(t, p->x.dtype, p->weights, p->y.dtype);
+    if (t->variant->launch == llmk_linear_nv90_few_launch)
+        return llmk_linear_self_test_boxes(t, p->x.dtype, p->weights, p->y.dtype);
     if (t->variant->launch == llmk_linear_nv90_launch)
         LLMK_TRY(llmk_linear_self_test_tall(t, p->x.dtype, p->weights, p->y.dtype));
     if (t->variant->launch == cpu_codes_launch)

@@ -99,6 +99,7 @@ bool llmk_linear_nv90_is_even(const linear_problem *p);
  * for it. */
 bool llmk_linear_nv90_may_share(const llmk_context *ctx, const linear_problem *p);
 #define LLMK_NV90_SHARED 3
+LLMK_LINEAR_DECLARE(nv90_few); /* linear_nv90_few.c */
 LLMK_LINEAR_DECLARE(nv_wide);
 LLMK_LINEAR_DECLARE(nv);
 LLMK_LINEAR_DECLARE(amd_wide);

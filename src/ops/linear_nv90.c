@@ -25,6 +25,8 @@ static bool has_images(llmk_context *ctx, llmk_reason *why)
         {SHARED_NAME, "-DX=bf16"},
         {TALL_NAME, "-DX=f16"},
         {TALL_NAME, "-DX=bf16"},
+        {LLMK_NV90_FEW_NAME, "-DX=f16"},
+        {LLMK_NV90_FEW_NAME, "-DX=bf16"},
         {LLMK_NV90_GATED_NAME, "-DX=f16"},
         {LLMK_NV90_GATED_NAME, "-DX=bf16"},
         {LLMK_NV90_PACKED_NAME, "-DX=f16 -DW=u4_nv -DGROUPED=0"},
@@ -98,7 +100,7 @@ bool llmk_linear_nv90_has_x_boxes(const linear_problem *p)
 
 /* And W. The kernel decides the same for itself; what the unit can not bring is copied by items,
  * which is slower than the variants that follow. */
-static bool has_boxes(const linear_problem *p)
+bool llmk_linear_nv90_has_boxes(const linear_problem *p)
 {
     if (!llmk_linear_nv90_has_x_boxes(p))
         return false;
@@ -117,7 +119,7 @@ bool llmk_linear_nv90_supports(llmk_context *ctx, const void *problem, llmk_reas
     if (!ctx->is_trial && !llmk_variant_is_forced(ctx, "linear", "nv90")) {
         if (m < MIN_ROWS && !p->batch_invariant)
             return llmk_no(why, "for %d rows of x and more", MIN_ROWS);
-        if (!has_boxes(p))
+        if (!llmk_linear_nv90_has_boxes(p))
             return llmk_no(why, "for rows of x with one stride and on 16-byte boundaries, k a "
                                 "multiple of 8, and multiples of 32 rows of W");
     }
@@ -180,7 +182,7 @@ static plan plan_shared(const linear_problem *p, uint64_t n, uint32_t units)
 {
     const uint64_t tiles = tiles_of(p->x.nrows, n), stages = (p->weights->k + 63) / 64;
     plan best = {.time = UINT64_MAX};
-    for (uint64_t parts = 2; has_boxes(p) && parts <= 4; parts *= 2) {
+    for (uint64_t parts = 2; llmk_linear_nv90_has_boxes(p) && parts <= 4; parts *= 2) {
         const uint64_t per = (stages + parts - 1) / parts;
         const uint64_t time = per * SHARED_STAGE + TRADE_TIME + (parts - 1) * OTHER_TIME;
         if (time < best.time && per >= LEAST_STAGES && tiles * parts <= units &&
@@ -249,8 +251,8 @@ static bool has_rows_of_vectors(const llmk_view *v)
 
 bool llmk_linear_nv90_is_even(const linear_problem *p)
 {
-    return has_boxes(p) && has_rows_of_vectors(&p->bias) && has_rows_of_vectors(&p->residual) &&
-           has_rows_of_vectors(&p->y);
+    return llmk_linear_nv90_has_boxes(p) && has_rows_of_vectors(&p->bias) &&
+           has_rows_of_vectors(&p->residual) && has_rows_of_vectors(&p->y);
 }
 
 /* In a trial, whose problems are small, every kind has its turn. */

@@ -350,6 +350,21 @@ llmk_status llmk_linear_self_test_tall(llmk_trial *t, llmk_dtype x, const llmk_w
     return status;
 }
 
+llmk_status llmk_linear_self_test_boxes(llmk_trial *t, llmk_dtype x, const llmk_weights *like,
+                                        llmk_dtype y)
+{
+    static const uint64_t rows[] = {128, 40, 39, 5};
+    const recipe r = recipe_of(like);
+    llmk_workspace *workspace = NULL;
+    LLMK_TRY(run(t, x, &r, y, 17, 288, 1048, 0));
+    LLMK_TRY(llmk_workspace_create(t->ctx, llmk_linear_split_bytes_on(t->ctx), &workspace));
+    llmk_status status = LLMK_OK;
+    for (size_t i = 0; status == LLMK_OK && i < LLMK_COUNT(rows); i++)
+        status = run_in(t, x, &r, y, rows[i], 288, 1048, 0, workspace);
+    llmk_workspace_free(workspace);
+    return status;
+}
+
 llmk_status llmk_linear_self_test_plain(llmk_trial *t, llmk_dtype x, const llmk_weights *like,
                                         llmk_dtype y, uint64_t m, uint64_t n)
 {

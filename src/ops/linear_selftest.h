@@ -22,6 +22,10 @@ llmk_status llmk_linear_self_test_wide(llmk_trial *t, llmk_dtype x, const llmk_w
 llmk_status llmk_linear_self_test_tall(llmk_trial *t, llmk_dtype x, const llmk_weights *like,
                                        llmk_dtype y);
 
+/* For up to 128 rows of x that boxes can bring, of float weights, with and without a workspace. */
+llmk_status llmk_linear_self_test_boxes(llmk_trial *t, llmk_dtype x, const llmk_weights *like,
+                                        llmk_dtype y);
+
 /* The same for those that have a kernel for rows of x on 16-byte boundaries and K in whole steps:
  * on m rows, for n outputs. */
 llmk_status llmk_linear_self_test_plain(llmk_trial *t, llmk_dtype x, const llmk_weights *like,

@@ -20,7 +20,9 @@ uint64_t llmk_linear_split_bytes_on(llmk_context *ctx)
 
 uint64_t llmk_linear_split_bytes(const linear_problem *p)
 {
-    const bool halves = !p->batch_invariant && p->x.nrows > 16 &&
+    llmk_reason why;
+    const uint64_t fewest = llmk_linear_is_half(p, &why) ? 3 : 17; /* nv90-few, the others */
+    const bool halves = !p->batch_invariant && p->x.nrows >= fewest &&
                         (p->x.dtype == LLMK_F16 || p->x.dtype == LLMK_BF16);
     const bool any = p->w8a8 ? p->weights->layout == LLMK_LAYOUT_S8_NV : halves;
     return any ? llmk_linear_split_bytes_on(p->weights->ctx) : 0;

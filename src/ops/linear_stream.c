@@ -91,8 +91,8 @@ static const shape *shape_of(const llmk_context *ctx, const linear_problem *p)
 #define WIDE_FILE    "linear/linear_stream_wide.cl"
 #define WIDE_WARPS   4u
 #define WIDE_COLUMNS 112u
-#define WIDE_A_UNIT  2u /* work-groups that find room on a compute unit */
-#define WIDE_DEPTH   4096u
+#define WIDE_A_UNIT  2u    /* work-groups that find room on a compute unit */
+#define WIDE_DEPTH   8192u /* less was not measured */
 
 static const char *wide_defines(const linear_problem *p, const char *unit, char text[64])
 {
