@@ -1,18 +1,16 @@
-// The linear layer on wgmma for up to 128 rows of x, where the time is that of reading W once: f16 or bf16
-// x and W, f32 sums. From its sm_90a image only; docs/matrix-units.md explains it.
+// The linear layer on wgmma for up to 128 rows of x, where the time is that of reading W once: f16 or
+// bf16 x and W, f32 sums. From its sm_90a image only; docs/matrix-units.md explains it.
 //
-// The rows of W are A, all rows of x are B. A work-group is three warpgroups: two multiply ROWS / 2 rows
-// of W each, of the third one item brings boxes of x and another W, 64 of K at a time. Tiles are shared out along K
-// (linear_split.clh), so that all units read as much.
+// The rows of W are A, all rows of x are B. A work-group is three warpgroups: two multiply ROWS / 2
+// rows of W each, of the third one item brings boxes of x and another W, 64 of K at a time. Tiles are
+// shared out along K (linear_split.clh), so that all units read as much.
 //
 //     -DX=f16 | bf16
 #define NV90_TYPE X
-#define ROWS           128 // of W in a tile
-#define TILE_M         128
-#define TILE_N         ROWS
-#define STAGES         7
-#define NV90_PAIR_HALF  64
-#define NV90_PAIR_APART 128
+#define ROWS   128 // of W in a tile
+#define TILE_M 128
+#define TILE_N ROWS
+#define STAGES 7
 
 #include "common/nv.clh"
 #include "common/nv90.clh"
@@ -22,22 +20,24 @@
 #include "linear/linear_wgmma.clh"
 #include "linear/linear_split.clh"
 
-#define NEIGHBOURS (ROWS / 64)       // in y, of a lane
-#define UNIT       (ROWS / 8)        // rows of W of one warp
+#define NEIGHBOURS (ROWS / 64) // in y, of a lane
+#define UNIT       (ROWS / 8)  // rows of W of one warp
 #define SUMS       (TILE_M * ROWS / 256)
 #include "linear/linear_wgmma_few_end.clh"
 
 // Made by each who needs it, lest ptxas keep it in memory.
 LINEAR_INLINE share_t share_of(const linear_t a, uint split_whole, uint split_per)
 {
-    const share_t o = SPLIT_SHARE(hidden((a.n + ROWS - 1) / ROWS), hidden((a.k + TILE_K - 1) / TILE_K));
+    const share_t o = SPLIT_SHARE(hidden((a.n + ROWS - 1) / ROWS),
+                                  hidden((a.k + TILE_K - 1) / TILE_K));
     return o;
 }
 
 // ---- Items that copy
 
-// The first stages, by all that multiply, at once: they arrive at their barriers by themselves, which boxes would do
-// only once their maps are made. An item copies the same chunk of rows 32 apart, swizzled alike.
+// The first stages, by all that multiply, at once: each is full when its copies have landed, which
+// boxes would do only once their maps are made. An item copies the same chunk of rows 32 apart,
+// swizzled alike.
 LINEAR_INLINE void bring_first(const linear_t a, uint column, uint k, stages_t s, uint count)
 {
     const uint item = (uint)get_local_id(0), row = item / 8, chunk = item % 8;
@@ -98,8 +98,8 @@ NV90_MULTIPLY(32, 16, "%16", "%17")
 NV90_MULTIPLY(16, 8, "%8", "%9")
 NV90_END(16, 8)
 
-// A piece of a tile, by n rows of x: true where the sums are those of all of the tile. *copied: stages that
-// bring_first brings, whose bytes are not the copy unit's.
+// A piece of a tile, by n rows of x: true where the sums are those of all of the tile. *copied: stages
+// that bring_first brings, whose bytes are not the copy unit's.
 #define MULTIPLY_PIECE(n)                                                                          \
     LINEAR_INLINE bool multiply_piece_##n(const share_t o, const piece_t p, float *sums, stages_t *s, \
                                           uint *copied, uint w_at, global float *places,           \
@@ -113,13 +113,13 @@ NV90_END(16, 8)
                 nv90_proxy_fence();                                                                \
                 *copied -= 1;                                                                      \
             }                                                                                      \
-            nv90_multiply_##n(sums, nv90_descriptor(stage + w_at), nv90_descriptor(stage));               \
+            nv90_multiply_##n(sums, nv90_descriptor(stage + w_at), nv90_descriptor(stage));        \
             if (at > p.begin)                                                                      \
                 free_stage(s, last);                                                               \
             last = s->slot;                                                                        \
             next_stage(s);                                                                         \
         }                                                                                          \
-        nv90_end_##n(sums);                                                                      \
+        nv90_end_##n(sums);                                                                        \
         free_stage(s, last);                                                                       \
         if (piece_is_whole(o, p))                                                                  \
             return true;                                                                           \
