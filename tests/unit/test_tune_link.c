@@ -74,12 +74,9 @@ static void test_whatever_it_answers(void **state)
     (void)state;
     static const struct {
         const char *candidate, *sentence;
-    } cases[] = {{"lost", "the device is lost"},
-                 {"crash", "ended with signal 9"},
-                 {"half", "exited with status 3"},
-                 {"endless", "the worker crashed"},
-                 {"words", "gave no times"},
-                 {"hang", "no answer within 1 s"}};
+    } cases[] = {{"lost", "the device is lost"},   {"crash", "ended with signal 9"},
+                 {"half", "exited with status 3"}, {"endless", "the worker crashed"},
+                 {"words", "gave no times"},       {"hang", "no answer within 1 s"}};
     tune_link link = open_link(1);
     const tune_bench bench = tune_link_bench(&link);
     for (size_t i = 0; i < LLMK_COUNT(cases); i++) {
