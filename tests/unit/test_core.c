@@ -415,9 +415,9 @@ static void test_forced_variants_that_there_are_not(void **state)
             if (i + 1 < op->config_count && strcmp(variant, op->configs[i + 1].variant) == 0)
                 continue; /* the last of a variant's */
             llmk_join(text, sizeof text, op->name, ":", variant, "@none", NULL);
-            llmk_join(last, sizeof last, ", ", variant, "@", op->configs[i].name, NULL);
+            llmk_join(last, sizeof last, " ", variant, "@", op->configs[i].name, NULL);
             assert_refused(&o, LLMK_INVALID_ARGUMENT, last);
-            assert_string_equal(strrchr(llmk_error_message(), ','), last);
+            assert_string_equal(strrchr(llmk_error_message(), ' '), last);
         }
     }
 }
