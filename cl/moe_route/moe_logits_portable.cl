@@ -5,23 +5,11 @@
 //     -DX=f32 | f16 | bf16 -DG=...   x, and the gate
 #include "common/rows.clh"
 #include "common/vectors.clh"
+#include "moe_route/moe_logits.clh"
 
 #define TEAM  32
 #define TEAMS 4
 #define BLOCK 4 // tokens, and experts of a team
-
-// Compilers of CPUs warn that they do not.
-#ifdef LLMK_IMAGE_NVPTX_CLH
-#define TWICE _Pragma("unroll 2")
-#else
-#define TWICE
-#endif
-
-static inline float dot8(float8 a, float8 b)
-{
-    const float4 q = a.lo * b.lo + a.hi * b.hi;
-    return q.x + q.y + (q.z + q.w);
-}
 
 #define ADD_PRODUCTS                                                                               \
     UNROLL                                                                                         \

@@ -11,25 +11,13 @@
 #include "common/vectors.clh"
 #include "moe_permute/moe_dispatch.clh"
 #include "moe_route/moe_choice.clh"
+#include "moe_route/moe_logits.clh"
 
 #define EXPERTS 8
 #define ITEMS   256
 #define LANES   (ITEMS / TOKENS)
 #define SUMS    (TOKENS * EXPERTS)
 #define SHARES  (ITEMS / SUMS) // items that add up a sum
-
-// Compilers of CPUs warn that they do not.
-#ifdef LLMK_IMAGE_NVPTX_CLH
-#define TWICE _Pragma("unroll 2")
-#else
-#define TWICE
-#endif
-
-static inline float dot8(float8 a, float8 b)
-{
-    const float4 q = a.lo * b.lo + a.hi * b.hi;
-    return q.x + q.y + (q.z + q.w);
-}
 
 // The rows of a work-group, beyond the edge the last one again.
 typedef struct {
