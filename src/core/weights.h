@@ -77,8 +77,13 @@ struct llmk_weights {
     uint64_t pitch, scale_pitch, zero_pitch; /* bytes of a block's data, scales and zeros */
     uint64_t device_bytes;
     size_t segment_count;
-    llmk_segment segments[];
+    llmk_segment segments[]; /* none where W is empty */
 };
+
+static inline uint64_t llmk_weights_first_rows(const llmk_weights *w)
+{
+    return w->segment_count ? w->segments[0].rows : 0;
+}
 
 /* Which layouts weights get. What a class has none for stays portable: formats, and groups that its
  * layout cannot hold. */

@@ -198,7 +198,7 @@ static plan plan_shared(const linear_problem *p, uint64_t n, uint32_t units)
 
 bool llmk_linear_nv90_may_share(const llmk_context *ctx, const linear_problem *p)
 {
-    return plan_shared(p, p->weights->segments[0].rows, ctx->caps.compute_units).tiles > 0;
+    return plan_shared(p, llmk_weights_first_rows(p->weights), ctx->caps.compute_units).tiles > 0;
 }
 
 /* Tiles of 256 x up to 192: `columns` columns of them, of two widths that differ by 16. A

@@ -34,7 +34,7 @@ bool llmk_linear_nv90_few_supports(llmk_context *ctx, const void *problem, llmk_
 {
     const linear_problem *p = problem;
     const llmk_weights *w = p->weights;
-    const uint64_t m = p->x.nrows, n = w->segments[0].rows;
+    const uint64_t m = p->x.nrows, n = llmk_weights_first_rows(w);
     const uint32_t units = ctx->caps.compute_units;
     if (!llmk_linear_has_wgmma(ctx, why) || !llmk_linear_is_half(p, why) ||
         !llmk_linear_may_vary(p, why) || !llmk_linear_nv90_has_k(w->k, why))
