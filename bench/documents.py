@@ -53,6 +53,24 @@ def write(path, document):
         raise Refused(str(error)) from error
 
 
+def marked(path, mark):
+    """A page in three: before, between and behind its two lines that are `mark`."""
+    with expecting(path, "a page"):
+        with open(path, encoding="utf-8") as file:
+            parts = file.read().split(mark)
+    if len(parts) != 3:
+        raise Refused(f"{path} has not two lines {mark}")
+    return parts
+
+
+def replace_marked(path, mark, lines):
+    """What is between them becomes `lines`."""
+    before, _, behind = marked(path, mark)
+    with expecting(path, "a page"):
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("\n".join([before + mark, *lines, mark + behind]))
+
+
 def printable(text):
     """A file's words do not reach the terminal as they are."""
     return "".join(c if c.isprintable() else " " for c in text)

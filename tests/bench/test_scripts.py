@@ -440,6 +440,37 @@ class Scripts(unittest.TestCase):
         self.assertIn("/nowhere/at/all", self.refused(command, "measure", "/nowhere/at/all", "--build",
                                                       self.folder.name))
 
+    def test_roofline_table(self):
+        """What is between the page's marks becomes rows with the numbers of their points."""
+        command = os.path.join(BENCH, "roofline_table")
+        data, page = (os.path.join(self.folder.name, name) for name in ("a.dat", "page.md"))
+        head = "# device, driver 1\n# library\n# copy 10.00 GB/s\n# name variant\n\n\n# linear\n"
+        point = ('"mine" nv 1000000 2e9 1999.6 31.5 0.01 100 0.0123456 1 5.4 memory '
+                 '"linear m=1 n=2"\n')
+        marks = "before\n<!-- roofline -->\nold\n<!-- roofline -->\nafter\n"
+
+        def run(content, text=marks):
+            for path, what in ((data, content), (page, text)):
+                with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
+                    file.write(what)
+            return command, data, page
+
+        done = subprocess.run(run(head + point * 2), capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+        with open(page, encoding="utf-8") as file:
+            self.assertEqual(file.read().split("\n"), [
+                "before", "<!-- roofline -->", "device, driver 1; library; copy 10.00 GB/s.", "",
+                "| | case | variant | MB | FLOPs a byte | µs | TFLOP/s | % of roof |",
+                "| --- | --- | --- | --- | --- | --- | --- | --- |",
+                *(f"| {i} | `linear m=1 n=2` | nv | 1 | 2000 | 31.5 | 0.0123 | 5 (memory) |"
+                  for i in (1, 2)), "<!-- roofline -->", "after", ""])
+        for content in ("", head, point, head + "linear\n", head + point.replace("31.5", "fast"),
+                        head + point.replace('"mine"', '"mine'), head + "\udcff", head + '"'):
+            with self.subTest(content[-60:]):
+                self.assertIn("a.dat", self.refused(*run(content)))
+        self.assertIn("two lines", self.refused(*run(head + point, "no marks")))
+        self.assertIn("nowhere", self.refused(command, "nowhere", page))
+
     def test_moe_roofline_draws_what_a_file_says(self):
         """As text: neither Markdown's page nor gnuplot's script can be told to do something else."""
         command = os.path.join(BENCH, "moe_roofline")

@@ -90,6 +90,18 @@ if command -v gnuplot >/dev/null; then
         failures=$((failures + 1))
     }
 fi
+# Many points have their numbers in the data for names.
+cases=()
+for n in $(seq 2 18); do cases+=("add rows=$n cols=64"); done
+expect 0 '' "$bench" --seconds 0.001 --roofline many "${cases[@]}" 'linear m=2 n=96 k=128'
+grep -q 'index 1 using 5:9:(sprintf(.%d., $0 + 18)) with labels' many.gp && ! grep -q ':9:1 ' many.gp || {
+    echo "FAILED: names of many points: $(cat many.gp)"
+    failures=$((failures + 1))
+}
+! command -v gnuplot >/dev/null || grep -q '<svg' many.svg || {
+    echo "FAILED: gnuplot made no figure of many.gp"
+    failures=$((failures + 1))
+}
 expect 0 'gnuplot is not installed: bare.gp makes the figures' env PATH=/nonexistent "$bench" --seconds 0.01 --roofline bare 'add rows=4 cols=64'
 
 # --- llmk-info

@@ -87,6 +87,15 @@ static void put_row(llmk_new_file *out, const bench_row *row, const bench_roof *
         row->text);
 }
 
+/* Of the operator of `like`, or of all. */
+static size_t points_of(const bench_row *rows, size_t count, const bench_row *like)
+{
+    size_t points = 0;
+    for (size_t i = 0; i < count; i++)
+        points += is_point(&rows[i]) && (!like || same_operator(&rows[i], like));
+    return points;
+}
+
 /* A block an operator, which gnuplot calls an index. */
 static void put_data(llmk_new_file *out, const bench_session *s, const bench_row *rows,
                      size_t count)
@@ -121,6 +130,9 @@ static void quote(const char *text, char *out, size_t size)
     out[n] = '\0';
 }
 
+/* Names of more points would lie over each other: those get their numbers in the data. */
+#define MOST_NAMES 16
+
 static void put_script(llmk_new_file *out, const char *prefix, const bench_session *s,
                        const bench_row *rows, size_t count)
 {
@@ -129,6 +141,7 @@ static void put_script(llmk_new_file *out, const char *prefix, const bench_sessi
     snprintf(device, sizeof device, "%s / %s", s->info.platform, s->info.name);
     quote(device, title, sizeof title);
     const bool matrix = s->roof.matrix_tflops > 0;
+    const size_t points = points_of(rows, count, NULL);
     put(out, "data = '%s.dat'\ncopy = %.6g # TB/s\nfma = %.6g # TFLOP/s\nmatrix = %.6g\n", name,
         s->roof.copy_gbs * 1e-3, s->roof.fma_tflops, s->roof.matrix_tflops);
     put(out, "set title '%s' noenhanced\nset xlabel 'FLOPs a byte'\nset ylabel 'TFLOP/s'\n", title);
@@ -145,14 +158,18 @@ static void put_script(llmk_new_file *out, const char *prefix, const bench_sessi
         if (matrix)
             put(out, ", \\\n    low(copy * x, matrix) with lines lw 2 dt 2 lc 'black' title 'f16 "
                      "matrix units, measured'");
-        for (size_t i = 0, index = 0; i < count; i++)
+        for (size_t i = 0, index = 0, first = 1; i < count; i++)
             if (begins_operator(rows, i)) {
+                char label[48] = "1";
+                if (points > MOST_NAMES)
+                    snprintf(label, sizeof label, "(sprintf('%%d', $0 + %zu))", first);
                 put(out,
                     ", \\\n    data index %zu using 5:9 with points pt 7 ps 1.2 lc %zu title "
-                    "'%.*s' noenhanced, \\\n    data index %zu using 5:9:1 with labels left "
+                    "'%.*s' noenhanced, \\\n    data index %zu using 5:9:%s with labels left "
                     "offset 0.8,0 font ',8' noenhanced notitle",
-                    index, index + 1, (int)operator_length(&rows[i]), rows[i].text, index);
+                    index, index + 1, (int)operator_length(&rows[i]), rows[i].text, index, label);
                 index++;
+                first += points_of(rows, count, &rows[i]);
             }
         put(out, "\n");
     }
