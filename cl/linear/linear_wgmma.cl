@@ -44,9 +44,6 @@ LINEAR_INLINE tile_t tile_at(const linear_t a, const order_t o, uint index)
     return (tile_t){at.x * TILE_M, at.y * TILE_N + beyond % o.cut * width, width};
 }
 
-#define EACH_TILE(index, o)                                                                        \
-    for (uint index = (uint)get_group_id(0); index < (o).count; index += (uint)get_num_groups(0))
-
 // Stages of a work-group's first tile that those who multiply bring.
 LINEAR_INLINE uint brought_of(const linear_t a, const order_t o)
 {
@@ -107,7 +104,7 @@ LINEAR_INLINE void copy_x(const linear_t a, const copies_t *c, uint k, uint to)
 LINEAR_INLINE void copy_tiles(const linear_t a, stages_t s, const order_t o)
 {
     uint last = STAGES;
-    EACH_TILE(index, o) {
+    EACH_TILE(index, o.count) {
         const tile_t tile = tile_at(a, o, index);
         if (tile.column >= a.n)
             continue;
@@ -136,7 +133,7 @@ LINEAR_INLINE void box_tiles(const linear_t a, stages_t s, const order_t o, ulon
 {
     uint brought = brought_of(a, o);
     skip_stages(&s, brought);
-    EACH_TILE(index, o) {
+    EACH_TILE(index, o.count) {
         const tile_t tile = tile_at(a, o, index);
         if (tile.column >= a.n)
             continue;
@@ -160,7 +157,7 @@ LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, const order_t o)
 {
     const uint item = (uint)get_local_id(0);
     const uint x_at = nv90_uniform(item / 128) * (64 * NV90_ROW);
-    EACH_TILE(index, o) {
+    EACH_TILE(index, o.count) {
         const tile_t tile = tile_at(a, o, index);
         if (tile.column >= a.n)
             continue;

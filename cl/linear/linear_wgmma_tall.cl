@@ -21,7 +21,7 @@ LINEAR_INLINE void bring_w(plan_t p, uint k_end, uint brought, stages_t s, ulong
     const uint count = tiles_of(p);
     uint k = brought * TILE_K;
     skip_stages(&s, brought);
-    for (uint index = (uint)get_group_id(0); index < count; index += (uint)get_num_groups(0)) {
+    EACH_TILE(index, count) {
         const tile_t tile = tile_at(p, index);
         const ulong map = maps + (is_narrow(p, index) ? NV90_MAP_BYTES : 0);
         for (; k < k_end; k += TILE_K) {

@@ -12,7 +12,7 @@
 LINEAR_INLINE void bring_both(plan_t p, uint k_end, stages_t s, ulong maps)
 {
     const uint count = tiles_of(p), bytes = p.width * NV90_ROW;
-    for (uint index = (uint)get_group_id(0); index < count; index += (uint)get_num_groups(0)) {
+    EACH_TILE(index, count) {
         const uint at = tile_at(p, index).column / UNIT;
         for (uint k = 0; k < k_end; k += TILE_K) {
             const uint to = s.tiles + s.slot * STAGE + X_BYTES, full = s.full + s.slot * 8;
