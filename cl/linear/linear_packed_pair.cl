@@ -343,21 +343,9 @@ LINEAR_INLINE void begin(const linear_t a, fragment_unit unit, work_t *s, uint b
         const uint at = block + min(n, min(tiles, blocks) - 1);
         s->zero[n] = group_zeros(a, load_group(a, at, 0, unit.lane / 4));
 #endif
-        FRAGMENT_UNROLL
-        for (uint p = 0; p < PARTS; p++) {
-            FRAGMENT_UNROLL
-            for (uint e = 0; e < 4; e++)
-                s->sum[n][p][e] = 0.0f;
-        }
+        clear_sums(s, n, PARTS);
     }
-    // The first step begins with a block of the one before it.
-    FRAGMENT_UNROLL
-    for (uint i = 0; i < 4; i++) {
-        s->w[0][i] = s->codes[tiles - 1][i] = 0;
-        FRAGMENT_UNROLL
-        for (uint p = 0; p < PARTS; p++)
-            s->x[p][i] = 0;
-    }
+    clear_step(s, tiles, PARTS);
 }
 
 // Steps `step` to `steps` - 1, from row `row` of x and block `block` of W on.

@@ -274,21 +274,9 @@ LINEAR_INLINE void begin(const linear_t a, fragment_unit unit, work_t *s, uint b
 #else
         s->zero[n] = group_zeros(a, load_group(a, block + n, 0, unit.lane / 4));
 #endif
-        FRAGMENT_UNROLL
-        for (uint p = 0; p < parts; p++) {
-            FRAGMENT_UNROLL
-            for (uint e = 0; e < 4; e++)
-                s->sum[n][p][e] = 0.0f;
-        }
+        clear_sums(s, n, parts);
     }
-    // The first step begins with a block of the one before it.
-    FRAGMENT_UNROLL
-    for (uint i = 0; i < 4; i++) {
-        s->w[0][i] = s->codes[TILES - 1][i] = 0;
-        FRAGMENT_UNROLL
-        for (uint p = 0; p < parts; p++)
-            s->x[p][i] = 0;
-    }
+    clear_step(s, TILES, parts);
 }
 
 LINEAR_INLINE void apply_scales(const linear_t a, fragment_unit unit, work_t *s, uint block,

@@ -44,9 +44,6 @@ LINEAR_INLINE tile_t tile_at(const linear_t a, const order_t o, uint index)
     return (tile_t){at.x * TILE_M, at.y * TILE_N + beyond % o.cut * width, width};
 }
 
-#define EACH_TILE(index, o)                                                                        \
-    for (uint index = (uint)get_group_id(0); index < (o).count; index += (uint)get_num_groups(0))
-
 // Stages of a work-group's first tile that those who multiply bring.
 LINEAR_INLINE uint brought_of(const linear_t a, const order_t o)
 {
@@ -107,7 +104,7 @@ LINEAR_INLINE void copy_x(const linear_t a, const copies_t *c, uint k, uint to)
 LINEAR_INLINE void copy_tiles(const linear_t a, stages_t s, const order_t o)
 {
     uint last = STAGES;
-    EACH_TILE(index, o) {
+    EACH_TILE(index, o.count) {
         const tile_t tile = tile_at(a, o, index);
         if (tile.column >= a.n)
             continue;
@@ -136,7 +133,7 @@ LINEAR_INLINE void box_tiles(const linear_t a, stages_t s, const order_t o, ulon
 {
     uint brought = brought_of(a, o);
     skip_stages(&s, brought);
-    EACH_TILE(index, o) {
+    EACH_TILE(index, o.count) {
         const tile_t tile = tile_at(a, o, index);
         if (tile.column >= a.n)
             continue;
@@ -160,7 +157,7 @@ LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, const order_t o)
 {
     const uint item = (uint)get_local_id(0);
     const uint x_at = nv90_uniform(item / 128) * (64 * NV90_ROW);
-    EACH_TILE(index, o) {
+    EACH_TILE(index, o.count) {
         const tile_t tile = tile_at(a, o, index);
         if (tile.column >= a.n)
             continue;
@@ -182,22 +179,14 @@ LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, const order_t o)
 kernel __attribute__((reqd_work_group_size(384, 1, 1))) __attribute__((annotate("minnctapersm=1")))
 void linear_wgmma(LINEAR_PARAMETERS, const uint cut)
 {
-    local uchar tiles[STAGES * STAGE] __attribute__((aligned(1024)));
-    local uchar maps[2 * NV90_MAP_BYTES] __attribute__((aligned(128)));
-    local ulong barriers[2 * STAGES];
+    BOX_LOCALS(2);
     local uint slot[1];
     const linear_t a = LINEAR_ARGUMENTS;
     const uint item = (uint)get_local_id(0);
-    const uint full = (uint)(size_t)barriers, map = (uint)(size_t)maps;
-    const stages_t s = {(uint)(size_t)tiles, full, full + STAGES * 8, 0, 0};
     // Whether the copy unit can: one stride between rows, on 16-byte boundaries; whole blocks of W.
     const bool boxes = x_access == X_ALIGNED && x_rows.n1 * x_rows.n2 <= 1 && x_rows.s0 > 0 &&
                        x_rows.s0 % 8 == 0 && n % 32 == 0;
-    if (item < STAGES) {
-        nv90_barrier_init(s.full + item * 8, boxes ? 2 : 128); // items that copy
-        nv90_barrier_init(s.free + item * 8, 8);               // warps that multiply
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
+    init_stages(item, s, boxes ? 2 : 128);
 
     if (item < 256) {
         if (boxes) {
@@ -213,19 +202,10 @@ void linear_wgmma(LINEAR_PARAMETERS, const uint cut)
         if (!boxes) {
             copy_tiles(a, s, o);
         } else {
-            // What has to be ready before the first box takes microseconds: side by side.
-            if (item == X_ITEM)
-                nv90_map_rows(map, (global const ushort *)x + x_rows.offset, k, (uint)m,
-                              x_rows.s0 * 2, TILE_M);
-            else if (item == W_ITEM)
-                nv90_map_columns(map + NV90_MAP_BYTES, data, k, n / 32, pitch, 2);
-            else if (item == SLOT_ITEM)
-                slot[0] = nv90_take_slot();
-            nv90_makers_sync();
+            MAKE_MAPS(item, map, a, x_rows, TILE_M, item == W_ITEM,
+                      nv90_map_columns(map + NV90_MAP_BYTES, data, k, n / 32, pitch, 2), slot);
             if (item < SLOT_ITEM) {
-                const uint of_w = item < W_ITEM ? 0 : NV90_MAP_BYTES;
-                const ulong published = nv90_map_of(slot[0], 0) + of_w;
-                nv90_map_publish(published, map + of_w);
+                const ulong published = publish_map(item, map, slot);
                 if (item == X_ITEM)
                     box_tiles(a, s, o, published, true);
                 else if (item == W_ITEM)

@@ -18,6 +18,7 @@
 #include "linear/linear_common.clh"
 #include "linear/linear_rows.clh"
 #include "linear/linear_wgmma.clh"
+#include "linear/linear_wgmma_boxes.clh"
 #include "linear/linear_split.clh"
 
 #define NEIGHBOURS (ROWS / 64) // in y, of a lane
@@ -166,19 +167,11 @@ LINEAR_INLINE void multiply(const linear_t a, const share_t o, stages_t s, globa
 kernel __attribute__((reqd_work_group_size(384, 1, 1))) __attribute__((annotate("minnctapersm=1")))
 void linear_wgmma_few(LINEAR_PARAMETERS, SPLIT_PARAMETERS)
 {
-    local uchar tiles[STAGES * STAGE] __attribute__((aligned(1024)));
-    local uchar maps[2 * NV90_MAP_BYTES] __attribute__((aligned(128)));
-    local ulong barriers[2 * STAGES];
+    BOX_LOCALS(2);
     local uint slot[1];
     const linear_t a = LINEAR_ARGUMENTS;
     const uint item = (uint)get_local_id(0);
-    const uint full = (uint)(size_t)barriers, map = (uint)(size_t)maps;
-    const stages_t s = {(uint)(size_t)tiles, full, full + STAGES * 8, 0, 0};
-    if (item < STAGES) {
-        nv90_barrier_init(s.full + item * 8, 2); // items that copy
-        nv90_barrier_init(s.free + item * 8, 8); // warps that multiply
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
+    init_stages(item, s, 2);
 
     if (item < 256) {
         // Before there are copies under way, which may not be while registers move.
@@ -189,25 +182,14 @@ void linear_wgmma_few(LINEAR_PARAMETERS, SPLIT_PARAMETERS)
         multiply(a, o, s, split_sums, split_counts);
     } else {
         nv90_registers_down(40);
-        // What has to be ready before the first box takes microseconds: side by side.
         const uint x_box = ((uint)m + 7) / 8 * 8;
-        if (item == X_ITEM)
-            nv90_map_rows(map, (global const ushort *)x + x_rows.offset, k, (uint)m, x_rows.s0 * 2, x_box);
-        else if (item == W_ITEM)
-            nv90_map_units(map + NV90_MAP_BYTES, data, k, n / UNIT, pitch, UNIT);
-        else if (item == SLOT_ITEM)
-            slot[0] = nv90_take_slot();
-        nv90_makers_sync();
+        MAKE_MAPS(item, map, a, x_rows, x_box, item == W_ITEM,
+                  nv90_map_units(map + NV90_MAP_BYTES, data, k, n / UNIT, pitch, UNIT), slot);
         if (item < SLOT_ITEM) {
-            const uint of_w = item < W_ITEM ? 0 : NV90_MAP_BYTES;
-            const ulong published = nv90_map_of(slot[0], 0) + of_w;
-            nv90_map_publish(published, map + of_w);
+            const ulong published = publish_map(item, map, slot);
             if (item == X_ITEM || item == W_ITEM)
                 bring(share_of(a, split_whole, split_per), s, published, item == X_ITEM, x_box);
         }
     }
-    // All boxes have arrived.
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (item == SLOT_ITEM)
-        nv90_give_slot(slot[0]);
+    end_boxes(item, slot);
 }

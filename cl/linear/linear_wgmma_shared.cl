@@ -56,19 +56,12 @@ LINEAR_INLINE void copy_part(const linear_t a, const part_t p, stages_t s, uint 
                              local uint *slot, const uint parts)
 {
     const uint item = (uint)get_local_id(0);
-    // What has to be ready before the first box takes microseconds: side by side.
-    if (item == X_ITEM)
-        nv90_map_rows(map, (global const ushort *)a.x + a.x_rows.offset, a.k, (uint)a.m,
-                      a.x_rows.s0 * 2, TILE_M);
-    else if (item == W_ITEM)
-        nv90_map_columns(map + NV90_MAP_BYTES, a.data, a.k, a.n / 32, a.pitch, TILE_N / parts / 32);
-    else if (item == SLOT_ITEM)
-        slot[0] = nv90_take_slot();
-    nv90_makers_sync();
+    MAKE_MAPS(item, map, a, a.x_rows, TILE_M, item == W_ITEM,
+              nv90_map_columns(map + NV90_MAP_BYTES, a.data, a.k, a.n / 32, a.pitch,
+                               TILE_N / parts / 32),
+              slot);
     if (item < SLOT_ITEM) {
-        const uint of_w = item < W_ITEM ? 0 : NV90_MAP_BYTES;
-        const ulong published = nv90_map_of(slot[0], 0) + of_w;
-        nv90_map_publish(published, map + of_w);
+        const ulong published = publish_map(item, map, slot);
         if (item == X_ITEM)
             box_part(p, s, parts, published, true);
         else if (item == W_ITEM)
@@ -104,31 +97,21 @@ LINEAR_INLINE void multiply_part(const linear_t a, const part_t p, stages_t s, c
     __attribute__((annotate("minnctapersm=1")))                                                    \
     void linear_wgmma_shared_##parts(LINEAR_PARAMETERS, TRADE_PARAMETERS)                          \
     {                                                                                              \
-        local uchar tiles[STAGES * STAGE] __attribute__((aligned(1024)));                          \
-        local uchar maps[2 * NV90_MAP_BYTES] __attribute__((aligned(128)));                        \
-        local ulong barriers[2 * STAGES];                                                          \
+        BOX_LOCALS(2);                                                                             \
         local uint slot[1];                                                                        \
         const linear_t a = LINEAR_ARGUMENTS;                                                       \
         const uint item = (uint)get_local_id(0), group = (uint)get_group_id(0);                    \
-        const uint full = (uint)(size_t)barriers;                                                  \
-        const stages_t s = {(uint)(size_t)tiles, full, full + STAGES * 8, 0, 0};                   \
         const part_t p = part_at(a, group, parts, split_per);                                      \
-        if (item < STAGES) {                                                                       \
-            nv90_barrier_init(s.full + item * 8, 2); /* items that copy */                         \
-            nv90_barrier_init(s.free + item * 8, WARPS);                                           \
-        }                                                                                          \
-        barrier(CLK_LOCAL_MEM_FENCE);                                                              \
+        init_stages(item, s, 2);                                                                   \
         if (item < 256) {                                                                          \
             bring_first(a, p.tile, p.begin, p.turn, s, first_stages(p.stages));                    \
             nv90_registers_up(240);                                                                \
             multiply_part(a, p, s, trader_of(group, parts, split_sums, split_counts));             \
         } else {                                                                                   \
             nv90_registers_down(24);                                                               \
-            copy_part(a, p, s, (uint)(size_t)maps, slot, parts);                                   \
+            copy_part(a, p, s, map, slot, parts);                                                  \
         }                                                                                          \
-        barrier(CLK_LOCAL_MEM_FENCE); /* all boxes have arrived */                                 \
-        if (item == SLOT_ITEM)                                                                     \
-            nv90_give_slot(slot[0]);                                                               \
+        end_boxes(item, slot);                                                                     \
     }
 KERNEL(2)
 KERNEL(4)

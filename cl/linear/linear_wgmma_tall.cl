@@ -21,7 +21,7 @@ LINEAR_INLINE void bring_w(plan_t p, uint k_end, uint brought, stages_t s, ulong
     const uint count = tiles_of(p);
     uint k = brought * TILE_K;
     skip_stages(&s, brought);
-    for (uint index = (uint)get_group_id(0); index < count; index += (uint)get_num_groups(0)) {
+    EACH_TILE(index, count) {
         const tile_t tile = tile_at(p, index);
         const ulong map = maps + (is_narrow(p, index) ? NV90_MAP_BYTES : 0);
         for (; k < k_end; k += TILE_K) {
@@ -93,20 +93,12 @@ LINEAR_INLINE void multiply_tiles(const linear_t a, stages_t s, local const tile
 kernel __attribute__((reqd_work_group_size(384, 1, 1))) __attribute__((annotate("minnctapersm=1")))
 void linear_wgmma_tall(LINEAR_PARAMETERS, const uint columns)
 {
-    local uchar tiles[STAGES * STAGE] __attribute__((aligned(1024)));
-    local uchar maps[3 * NV90_MAP_BYTES] __attribute__((aligned(128)));
-    local ulong barriers[2 * STAGES];
+    BOX_LOCALS(3);
     local tile_t told[STAGES];
     local uint slot[1];
     const linear_t a = LINEAR_ARGUMENTS;
     const uint item = (uint)get_local_id(0), lane = item % 32;
-    const uint full = (uint)(size_t)barriers, map = (uint)(size_t)maps;
-    const stages_t s = {(uint)(size_t)tiles, full, full + STAGES * 8, 0, 0};
-    if (item < STAGES) {
-        nv90_barrier_init(s.full + item * 8, 2); // items that copy
-        nv90_barrier_init(s.free + item * 8, 8); // warps that multiply
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
+    init_stages(item, s, 2);
 
     if (item < 256) {
         const plan_t p = plan_of((uint)m, n, columns / 16, columns % 16);
@@ -118,16 +110,10 @@ void linear_wgmma_tall(LINEAR_PARAMETERS, const uint columns)
         multiply_tiles(a, s, told);
     } else {
         nv90_registers_down(24);
-        // What has to be ready before the first box takes microseconds: side by side.
-        if (item == X_ITEM)
-            nv90_map_rows(map, (global const ushort *)x + x_rows.offset, k, (uint)m, x_rows.s0 * 2,
-                          TEAM);
-        else if (item - lane == W_ITEM && lane < 2)
-            nv90_map_blocks(map + (1 + lane) * NV90_MAP_BYTES, data, k, n / UNIT, pitch,
-                             max(columns % 16 - lane, 1u), UNIT);
-        else if (item == SLOT_ITEM)
-            slot[0] = nv90_take_slot();
-        nv90_makers_sync();
+        MAKE_MAPS(item, map, a, x_rows, TEAM, item - lane == W_ITEM && lane < 2,
+                  nv90_map_blocks(map + (1 + lane) * NV90_MAP_BYTES, data, k, n / UNIT, pitch,
+                                  max(columns % 16 - lane, 1u), UNIT),
+                  slot);
         const plan_t p = plan_of((uint)m, n, columns / 16, columns % 16);
         const uint brought = first_stages((k + TILE_K - 1) / TILE_K);
         const ulong published = nv90_map_of(slot[0], 0);
@@ -143,8 +129,5 @@ void linear_wgmma_tall(LINEAR_PARAMETERS, const uint columns)
                 bring_w(p, k, brought, s, published + NV90_MAP_BYTES);
         }
     }
-    // All boxes have arrived.
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (item == SLOT_ITEM)
-        nv90_give_slot(slot[0]);
+    end_boxes(item, slot);
 }

@@ -12,7 +12,7 @@
 LINEAR_INLINE void bring_both(plan_t p, uint k_end, stages_t s, ulong maps)
 {
     const uint count = tiles_of(p), bytes = p.width * NV90_ROW;
-    for (uint index = (uint)get_group_id(0); index < count; index += (uint)get_num_groups(0)) {
+    EACH_TILE(index, count) {
         const uint at = tile_at(p, index).column / UNIT;
         for (uint k = 0; k < k_end; k += TILE_K) {
             const uint to = s.tiles + s.slot * STAGE + X_BYTES, full = s.full + s.slot * 8;
@@ -91,37 +91,24 @@ LINEAR_INLINE void multiply_tiles(const linear_t a, const gate_t gate, stages_t 
 kernel __attribute__((reqd_work_group_size(384, 1, 1))) __attribute__((annotate("minnctapersm=1")))
 void linear_wgmma_tall_gated(LINEAR_PARAMETERS, GATE_PARAMETERS, const uint units)
 {
-    local uchar tiles[STAGES * STAGE] __attribute__((aligned(1024)));
-    local uchar maps[3 * NV90_MAP_BYTES] __attribute__((aligned(128)));
-    local ulong barriers[2 * STAGES];
+    BOX_LOCALS(3);
     local tile_t told[STAGES];
     local uint slot[1];
     const linear_t a = LINEAR_ARGUMENTS;
     const gate_t gate = GATE_ARGUMENTS;
     const uint item = (uint)get_local_id(0), lane = item % 32;
-    const uint full = (uint)(size_t)barriers, map = (uint)(size_t)maps;
-    const stages_t s = {(uint)(size_t)tiles, full, full + STAGES * 8, 0, 0};
-    if (item < STAGES) {
-        nv90_barrier_init(s.full + item * 8, 2); // items that copy
-        nv90_barrier_init(s.free + item * 8, 8); // warps that multiply
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
+    init_stages(item, s, 2);
 
     if (item < 256) {
         nv90_registers_up(240);
         multiply_tiles(a, gate, s, told);
     } else {
         nv90_registers_down(24);
-        if (item == X_ITEM)
-            nv90_map_rows(map, (global const ushort *)x + x_rows.offset, k, (uint)m, x_rows.s0 * 2,
-                          TEAM);
-        else if (item - lane == W_ITEM && lane < 2)
-            nv90_map_blocks(map + (1 + lane) * NV90_MAP_BYTES,
-                            lane ? up_data + up_first * pitch : data, k, outputs / UNIT,
-                            pitch * step, units, UNIT);
-        else if (item == SLOT_ITEM)
-            slot[0] = nv90_take_slot();
-        nv90_makers_sync();
+        MAKE_MAPS(item, map, a, x_rows, TEAM, item - lane == W_ITEM && lane < 2,
+                  nv90_map_blocks(map + (1 + lane) * NV90_MAP_BYTES,
+                                  lane ? up_data + up_first * pitch : data, k, outputs / UNIT,
+                                  pitch * step, units, UNIT),
+                  slot);
         const plan_t p = {(uint)m, ((uint)m + TILE_M - 1) / TILE_M,
                           (outputs / UNIT + units - 1) / units, 0, units * UNIT};
         const ulong published = nv90_map_of(slot[0], 0);
@@ -136,8 +123,5 @@ void linear_wgmma_tall_gated(LINEAR_PARAMETERS, GATE_PARAMETERS, const uint unit
                 bring_both(p, k, s, published + NV90_MAP_BYTES);
         }
     }
-    // All boxes have arrived.
-    barrier(CLK_LOCAL_MEM_FENCE);
-    if (item == SLOT_ITEM)
-        nv90_give_slot(slot[0]);
+    end_boxes(item, slot);
 }

@@ -176,6 +176,13 @@ static case_run *make_run(llmk_context *ctx, cl_command_queue queue, const char 
     return run;
 }
 
+static void check_run(case_run *run)
+{
+    const case_result result = case_run_check(run);
+    if (!result.ok)
+        fail_msg("%s", result.message);
+}
+
 /* The first output's buffer; the caller frees it. */
 static uint8_t *first_output(case_run *run, const case_item **item)
 {
@@ -266,6 +273,31 @@ static void test_empty_call(void **state)
 
 /* ---- Workspaces ---- */
 
+/* A call with a workspace, and what holds it back. */
+typedef struct workspace_call {
+    case_run *run;
+    const case_op *op;
+    const void *args;
+    cl_event gate;
+} workspace_call;
+
+static workspace_call new_call(llmk_context *ctx, cl_command_queue queue)
+{
+    case_run *run = make_run(ctx, queue, "quantize scheme=int8-tensor n=3 k=24");
+    return (workspace_call){.run = run,
+                            .op = run->line.op,
+                            .args = case_run_args(run, 0),
+                            .gate = clCreateUserEvent(llmk_context_cl_context(ctx), NULL)};
+}
+
+/* What it wrote is right. */
+static void end_call(const workspace_call *call)
+{
+    check_run(call->run);
+    clReleaseEvent(call->gate);
+    case_run_free(call->run);
+}
+
 /* The first call is held back by an event; who else may have its workspace meanwhile? */
 static void busy_case(llmk_context *ctx, bool same_queue, bool out_of_order, llmk_status wanted)
 {
@@ -273,12 +305,11 @@ static void busy_case(llmk_context *ctx, bool same_queue, bool out_of_order, llm
         out_of_order ? CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE : 0;
     cl_command_queue first = new_queue(ctx, kind), other = new_queue(ctx, kind);
     cl_command_queue second = same_queue ? first : other;
-    case_run *run = make_run(ctx, first, "quantize scheme=int8-tensor n=3 k=24");
-    cl_event gate = clCreateUserEvent(llmk_context_cl_context(ctx), NULL);
-    cl_event done = NULL, untouched = gate;
-    const llmk_events held = {1, &gate, &done}, none = {0, NULL, &untouched};
-    const case_op *op = run->line.op;
-    const void *args = case_run_args(run, 0);
+    const workspace_call call = new_call(ctx, first);
+    const case_op *op = call.op;
+    const void *args = call.args;
+    cl_event done = NULL, untouched = call.gate;
+    const llmk_events held = {1, &call.gate, &done}, none = {0, NULL, &untouched};
     /* A refused call does not claim the workspace. */
     llmk_quantize_args bad;
     memcpy(&bad, args, sizeof bad);
@@ -291,17 +322,13 @@ static void busy_case(llmk_context *ctx, bool same_queue, bool out_of_order, llm
                  llmk_status_string(status));
     if (status == LLMK_BUSY)
         assert_non_null(strstr(llmk_error_message(), "workspace"));
-    assert_ptr_equal(untouched, gate);
-    clSetUserEventStatus(gate, CL_COMPLETE);
+    assert_ptr_equal(untouched, call.gate);
+    clSetUserEventStatus(call.gate, CL_COMPLETE);
     assert_int_equal(clFinish(first), CL_SUCCESS);
     assert_int_equal(clFinish(second), CL_SUCCESS);
     assert_int_equal(op->call(ctx, second, args, NULL), LLMK_OK);
-    const case_result result = case_run_check(run);
-    if (!result.ok)
-        fail_msg("%s", result.message);
-    clReleaseEvent(gate);
     clReleaseEvent(done);
-    case_run_free(run);
+    end_call(&call);
     clReleaseCommandQueue(first);
     clReleaseCommandQueue(other);
 }
@@ -328,9 +355,9 @@ static void test_handover(void **state)
     (void)state;
     llmk_context *ctx = new_context(NULL);
     cl_command_queue queue = new_queue(ctx, 0), next = NULL;
-    case_run *run = make_run(ctx, queue, "quantize scheme=int8-tensor n=3 k=24");
-    const case_op *op = run->line.op;
-    const void *args = case_run_args(run, 0);
+    const workspace_call call = new_call(ctx, queue);
+    const case_op *op = call.op;
+    const void *args = call.args;
     for (int i = 0; i < 100; i++) {
         cl_command_queue own = new_queue(ctx, 0);
         assert_int_equal(op->call(ctx, own, args, NULL), LLMK_OK);
@@ -338,22 +365,17 @@ static void test_handover(void **state)
         clReleaseCommandQueue(own);
     }
     next = new_queue(ctx, 0);
-    cl_event gate = clCreateUserEvent(llmk_context_cl_context(ctx), NULL);
-    const llmk_events held = {1, &gate, NULL};
+    const llmk_events held = {1, &call.gate, NULL};
     assert_int_equal(op->call(ctx, queue, args, &held), LLMK_OK);
     assert_int_equal(op->call(ctx, next, args, NULL), LLMK_BUSY);
     assert_int_equal(op->call(ctx, next, args, NULL), LLMK_BUSY);
     assert_int_equal(op->call(ctx, queue, args, NULL), LLMK_OK);
-    clSetUserEventStatus(gate, CL_COMPLETE);
+    clSetUserEventStatus(call.gate, CL_COMPLETE);
     clFinish(queue);
     assert_int_equal(op->call(ctx, next, args, NULL), LLMK_OK);
     clFinish(next);
-    assert_int_equal(case_run_enqueue(run, 0, NULL), LLMK_OK);
-    const case_result result = case_run_check(run);
-    if (!result.ok)
-        fail_msg("%s", result.message);
-    clReleaseEvent(gate);
-    case_run_free(run);
+    assert_int_equal(case_run_enqueue(call.run, 0, NULL), LLMK_OK);
+    end_call(&call);
     clReleaseCommandQueue(queue);
     clReleaseCommandQueue(next);
     llmk_context_free(ctx);
@@ -401,9 +423,7 @@ static void test_shared_workspace(void **state)
         assert_int_equal(pthread_join(sharers[i].thread, NULL), 0);
     assert_int_equal(sharers[0].failed + sharers[1].failed, 0);
     assert_true(sharers[0].served + sharers[1].served > 0);
-    const case_result result = case_run_check(run);
-    if (!result.ok)
-        fail_msg("%s", result.message);
+    check_run(run);
     case_run_free(run);
     clReleaseCommandQueue(queue);
     llmk_context_free(ctx);
