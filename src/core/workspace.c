@@ -82,13 +82,14 @@ void llmk_check_workspace(llmk_checker *c, const llmk_workspace *w, uint64_t byt
 
 /* How long a call on another queue waits for the one before. Where that is over, which no event
  * tells, the driver says so in microseconds; on a busy host it may take long. */
-#define PATIENCE_US 1000000
-#define NAP_US      50
+#define PATIENCE_NS 1000000000u
+#define NAP_NS      50000
 
 /* Whether the last call is over. A call on an in-order queue makes no event, since one costs the
  * device 2 to 3 us: the first who asks does. */
 static llmk_status is_over(llmk_workspace *w, bool *over)
 {
+    const uint64_t start = llmk_now();
     bool is_new = false;
     if (!w->last) {
         const cl_int err = clEnqueueMarkerWithWaitList(w->queue, 0, NULL, &w->last);
@@ -99,16 +100,17 @@ static llmk_status is_over(llmk_workspace *w, bool *over)
         clFlush(w->queue);
         is_new = true;
     }
-    for (int waited = 0;; waited += NAP_US) {
+    for (;;) {
         cl_int state = CL_QUEUED;
         const cl_int err =
             clGetEventInfo(w->last, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof state, &state, NULL);
         if (err != CL_SUCCESS)
             return llmk_fail_cl(w->ctx, err, "clGetEventInfo");
         *over = state <= CL_COMPLETE; /* negative: it ended with an error */
-        if (*over || !is_new || waited >= PATIENCE_US)
+        /* By the clock: naps take longer than asked for, several times on a busy host. */
+        if (*over || !is_new || llmk_now() - start >= PATIENCE_NS)
             return LLMK_OK;
-        nanosleep(&(struct timespec){.tv_nsec = NAP_US * 1000L}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     }
 }
 

@@ -41,6 +41,10 @@ void llmk_moe_check_routing(llmk_checker *c, llmk_moe_score score, uint32_t flag
 llmk_status llmk_moe_launch_logits(llmk_launch *launch, const llmk_view *x, const llmk_view *gate,
                                    const llmk_view *router_bias, const llmk_view *logits, bool ref);
 
+/* Whether the device has room for the portable kernels that make logits and choose. */
+bool llmk_moe_may_route(const llmk_caps *caps, uint32_t experts, uint32_t k, uint32_t groups,
+                        llmk_reason *why);
+
 struct moe_dispatch;
 /* From p->logits; dispatch: sort what was chosen too, where llmk_moe_selects_and_dispatches. */
 llmk_status llmk_moe_launch_select(llmk_launch *launch, const moe_route_problem *p,
@@ -69,6 +73,9 @@ typedef struct moe_dispatch {
     cl_mem gathered; /* rows of x in the order of the sorted pairs, where one kernel does it all; or
                         NULL */
 } moe_dispatch;
+
+/* Whether the device has room for the portable kernel that sorts. */
+bool llmk_moe_may_dispatch(const llmk_caps *caps, llmk_reason *why);
 
 /* The arguments of DISPATCH_PARAMETERS. */
 void llmk_moe_arg_dispatch(llmk_kernel *k, const moe_dispatch *d);

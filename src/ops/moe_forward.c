@@ -287,6 +287,10 @@ static bool supports(llmk_context *ctx, const grouped_products *products, const 
     const bool chosen = !ctx->is_trial && !llmk_variant_is_forced(ctx, "moe_forward", name);
     if (products->ref)
         return true;
+    if (!llmk_moe_may_dispatch(&ctx->caps, why) ||
+        (plan->routes && !p->ids.present &&
+         !llmk_moe_may_route(&ctx->caps, plan->id_end, plan->k, plan->routing.groups, why)))
+        return false;
     grouped_problem g[4];
     const moe_dispatch dispatch = dispatch_of(p, &(moe_steps){0});
     problems_of(p, &dispatch, g);

@@ -132,11 +132,17 @@ static llmk_status launch(llmk_launch *launch, const permute_problem *p, bool re
     return llmk_moe_launch_gather(launch, &p->x, &d->source, (uint32_t)d->ids.ncols, &p->rows, ref);
 }
 
+bool llmk_moe_may_dispatch(const llmk_caps *caps, llmk_reason *why)
+{
+    return caps->max_work_group >= ITEMS ||
+           llmk_no(why, "work-groups of %u items are too large for the device", ITEMS);
+}
+
 static bool portable_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
 {
     const permute_problem *p = problem;
-    if (ctx->caps.max_work_group < ITEMS)
-        return llmk_no(why, "work-groups of %u items are too large for the device", ITEMS);
+    if (!llmk_moe_may_dispatch(&ctx->caps, why))
+        return false;
     return llmk_unit_rows((const llmk_view *[]){&p->x, &p->rows}, (const char *[]){"x", "rows"}, 2,
                           why);
 }

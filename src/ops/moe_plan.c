@@ -132,6 +132,8 @@ static void check_shared(llmk_checker *c, const llmk_moe_desc *d, llmk_moe_plan 
                 d->shared_up_weights, d, 1, p->hidden, &p->shared_gated);
     check_weights(c, "shared_down_weights", d->shared_down_weights, 1, p->hidden,
                   p->shared_gated.outputs);
+    llmk_check_that(c, p->shared_gated.outputs >= 1, LLMK_INVALID_SHAPE,
+                    "shared_gate_weights are empty");
     p->shared_gate_weights = d->shared_gate_weights;
     p->shared_down_weights = d->shared_down_weights;
     llmk_check_optional(c, "shared_router", &d->shared_router, LLMK_FLOATS, LLMK_INPUT,

@@ -394,16 +394,23 @@ static llmk_status portable_launch(llmk_launch *l, const void *problem)
     return launch(l, problem, false);
 }
 
+bool llmk_moe_may_route(const llmk_caps *caps, uint32_t experts, uint32_t k, uint32_t groups,
+                        llmk_reason *why)
+{
+    if (caps->max_work_group < LOGITS_ITEMS)
+        return llmk_no(why, "work-groups of %u items are too large for the device", LOGITS_ITEMS);
+    return select_local_bytes(SELECT_TOKENS, SELECT_MOST_LANES, experts, groups, k) <=
+               caps->local_bytes ||
+           llmk_no(why, "%u experts take more than the device's local memory", experts);
+}
+
 static bool portable_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
 {
     const moe_route_problem *p = problem;
-    if (ctx->caps.max_work_group < LOGITS_ITEMS)
-        return llmk_no(why, "work-groups of %u items are too large for the device", LOGITS_ITEMS);
+    if (!llmk_moe_may_route(&ctx->caps, p->experts, p->k, p->routing.groups, why))
+        return false;
     if (p->x.ncols > INT32_MAX)
         return llmk_no(why, "rows of x are too long");
-    if (select_local_bytes(SELECT_TOKENS, SELECT_MOST_LANES, p->experts, p->routing.groups, p->k) >
-        ctx->caps.local_bytes)
-        return llmk_no(why, "%u experts take more than the device's local memory", p->experts);
     return llmk_unit_rows((const llmk_view *[]){&p->x, &p->gate}, (const char *[]){"x", "gate"}, 2,
                           why);
 }

@@ -159,6 +159,8 @@ static void test_plan_refusals(void **state)
         change;                                                                                    \
         refuse(f, &d, 8, status, word);                                                            \
     } while (0)
+    llmk_weights *no_rows = make_weights(f, 1, 0, HIDDEN);
+    llmk_weights *no_columns = make_weights(f, 1, HIDDEN, 0);
     refuse(f, NULL, 8, LLMK_INVALID_ARGUMENT, "moe_plan: desc is NULL");
     assert_int_equal(llmk_moe_plan_create(NULL, &l.desc, 8, &(llmk_moe_plan *){NULL}),
                      LLMK_INVALID_ARGUMENT);
@@ -195,6 +197,8 @@ static void test_plan_refusals(void **state)
     REFUSE(LLMK_INVALID_ARGUMENT, "shared_up_weights", d.shared_up_weights = one);
     REFUSE(LLMK_INVALID_ARGUMENT, "shared_up_weights", d.shared_gate_weights = one);
     REFUSE(LLMK_INVALID_SHAPE, "gate", d.map = llmk_vector(l.x, LLMK_I32, 9));
+    REFUSE(LLMK_INVALID_SHAPE, "shared_gate_weights are empty", d.shared_gate_weights = no_rows;
+           d.shared_up_weights = no_rows; d.shared_down_weights = no_columns);
 #undef REFUSE
     llmk_moe_plan *plan = make_plan(f, &l);
     llmk_moe_forward_args a = make_args(&l, plan, MOST);
@@ -206,6 +210,8 @@ static void test_plan_refusals(void **state)
     assert_int_equal(llmk_moe_plan_kernels(NULL, 8), 0);
     llmk_weights_free(wide);
     llmk_weights_free(one);
+    llmk_weights_free(no_rows);
+    llmk_weights_free(no_columns);
     free_layer(&l);
 }
 
@@ -402,6 +408,47 @@ static void test_kernels(void **state)
     free_layer(&l);
 }
 
+/* NULL: any but ref. */
+static void served_by(fixture *f, const llmk_moe_forward_args *a, const char *name)
+{
+    llmk_variant_info infos[16];
+    size_t count, chosen = 0;
+    assert_int_equal(llmk_explain(f->ctx, LLMK_OP_MOE_FORWARD, a, infos, 16, &count), LLMK_OK);
+    assert_true(count <= 16);
+    while (chosen < count && infos[chosen].verdict != LLMK_VERDICT_CHOSEN)
+        chosen++;
+    assert_true(chosen < count);
+    if (name)
+        assert_string_equal(infos[chosen].name, name);
+    else
+        assert_string_not_equal(infos[chosen].name, "ref");
+}
+
+/* A layer takes ref where a device has no room for any of its stages, the router's and the sort too. */
+static void test_small_devices(void **state)
+{
+    fixture *f = *state;
+    layer l = make_layer(f);
+    llmk_moe_plan *plan = make_plan(f, &l);
+    llmk_moe_forward_args a = make_args(&l, plan, 5), given = a;
+    cl_mem ids = make_buffer(f, NULL, 5 * 2 * sizeof(cl_int));
+    given.ids = llmk_matrix(ids, LLMK_I32, 5, 2);
+    given.weights = llmk_matrix(l.router, LLMK_F32, 5, 2);
+    const llmk_caps caps = f->ctx->caps;
+    served_by(f, &a, NULL);
+    f->ctx->caps.local_bytes = 1024; /* the choice takes more */
+    served_by(f, &a, "ref");
+    served_by(f, &given, NULL);
+    f->ctx->caps = caps;
+    f->ctx->caps.max_work_group = 128; /* the sort takes 256 */
+    served_by(f, &a, "ref");
+    served_by(f, &given, "ref");
+    f->ctx->caps = caps;
+    clReleaseMemObject(ids);
+    llmk_moe_plan_free(plan);
+    free_layer(&l);
+}
+
 /* ---- Sharing ---- */
 
 static void test_busy(void **state)
@@ -543,6 +590,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_orders, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_overlaps, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_kernels, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_small_devices, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_busy, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_same_bits, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_owns, set_up, tear_down),

@@ -32,6 +32,20 @@ static const char *const lines[] = {
     "gated_linear m=3 n=17 k=64",
 };
 
+/* Naps as long as a busy host may make them. */
+static int
+    long_naps; /* how many of them are left before the test fails; 0: naps are as asked for */
+
+int __real_nanosleep(const struct timespec *time, struct timespec *left);
+int __wrap_nanosleep(const struct timespec *time, struct timespec *left);
+int __wrap_nanosleep(const struct timespec *time, struct timespec *left)
+{
+    if (!long_naps)
+        return __real_nanosleep(time, left);
+    assert_true(--long_naps > 0);
+    return __real_nanosleep(&(struct timespec){.tv_nsec = 250000000}, left);
+}
+
 static void pause_us(long us)
 {
     nanosleep(&(struct timespec){0, us * 1000}, NULL);
@@ -381,6 +395,31 @@ static void test_handover(void **state)
     llmk_context_free(ctx);
 }
 
+/* A call is refused after the second that llmk.h speaks of, however long the waiting host's naps are. */
+static void test_patience(void **state)
+{
+    (void)state;
+    llmk_context *ctx = new_context(NULL);
+    cl_command_queue queue = new_queue(ctx, 0), next = new_queue(ctx, 0);
+    case_run *run = make_run(ctx, queue, "quantize scheme=int8-tensor n=3 k=24");
+    const case_op *op = run->line.op;
+    const void *args = case_run_args(run, 0);
+    cl_event gate = clCreateUserEvent(llmk_context_cl_context(ctx), NULL);
+    const llmk_events held = {1, &gate, NULL};
+    assert_int_equal(op->call(ctx, queue, args, &held), LLMK_OK);
+    long_naps = 6;
+    const llmk_status status = op->call(ctx, next, args, NULL);
+    long_naps = 0;
+    assert_int_equal(status, LLMK_BUSY);
+    clSetUserEventStatus(gate, CL_COMPLETE);
+    clFinish(queue);
+    clReleaseEvent(gate);
+    case_run_free(run);
+    clReleaseCommandQueue(queue);
+    clReleaseCommandQueue(next);
+    llmk_context_free(ctx);
+}
+
 /* Two threads with one workspace and a queue each: every call is served or refused, none is lost
  * and none is wrong. */
 typedef struct sharer {
@@ -522,15 +561,11 @@ static void test_profiler(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_context),
-        cmocka_unit_test(test_two_contexts),
-        cmocka_unit_test(test_cold_start),
-        cmocka_unit_test(test_probes),
-        cmocka_unit_test(test_events),
-        cmocka_unit_test(test_empty_call),
-        cmocka_unit_test(test_busy),
-        cmocka_unit_test(test_handover),
-        cmocka_unit_test(test_shared_workspace),
+        cmocka_unit_test(test_one_context), cmocka_unit_test(test_two_contexts),
+        cmocka_unit_test(test_cold_start),  cmocka_unit_test(test_probes),
+        cmocka_unit_test(test_events),      cmocka_unit_test(test_empty_call),
+        cmocka_unit_test(test_busy),        cmocka_unit_test(test_handover),
+        cmocka_unit_test(test_patience),    cmocka_unit_test(test_shared_workspace),
         cmocka_unit_test(test_profiler),
     };
     unsetenv("LLMK_CACHE"); /* it would win over what the contexts here are given */
