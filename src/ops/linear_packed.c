@@ -123,6 +123,8 @@ static const wide_tile *wide_tile_of(const llmk_launch *launch, const linear_pro
 /* Eighths of a tile: parts with more of it gain less than it takes them to meet. */
 #define MOST_TILE_EIGHTHS 7u
 
+#define MOST_PARTS 255 /* of a tile: nv_trade.clh counts them in 8 bits */
+
 /* Parts of tiles, one for each work-group, if that takes little longer than to share all of K out
  * evenly, in parts that begin and end anywhere: each tile's work-groups finish it together. The
  * recipe has then `whole` parts of a tile, of `per` stages. */
@@ -134,6 +136,8 @@ static bool in_parts(const linear_turns *t, uint64_t stages, uint64_t least, lin
         per > llmk_linear_split_per(t->tiles, stages, t->places) + least)
         return false;
     const uint64_t used = (stages + per - 1) / per;
+    if (used > MOST_PARTS)
+        return false;
     r->kernel = "linear_packed_pair_parts";
     r->groups = (uint32_t)(t->tiles * used);
     r->whole = (uint32_t)used;

@@ -350,6 +350,9 @@ class Scripts(unittest.TestCase):
         self.assertEqual(subprocess.run([*command, "--json", path, "--bench", "/nowhere"],
                                         capture_output=True, check=False).returncode, 1)
         self.assertFalse(os.path.exists(path))  # looked at, and not left behind
+        self.write("bench", 'print(\'{"tool": "x"}\\n{"case": "op", "error": "no operator x"}\')')
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stderr), (1, "sustain: no operator x\n"))
 
     def test_results_refuses(self):
         command, path = os.path.join(BENCH, "results"), os.path.join(self.folder.name, "bad.json")
