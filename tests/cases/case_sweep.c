@@ -12,6 +12,8 @@
 typedef struct sweep {
     const case_op *op;
     const char *variant;
+    size_t index; /* of the operator's variants */
+    bool alone;   /* asked for by its name */
     FILE *out;
     llmk_context *ctx;
     cl_command_queue queue;
@@ -154,12 +156,13 @@ static bool emulates(bool *yes, FILE *errors)
     return false;
 }
 
-/* Emulated units are slow, and a whole layer of experts says little of one that products of experts
- * do not say: every third case. */
-static size_t step_of(const sweep *s, case_tier tier)
+/* Emulated units are slow: where all are swept, each variant has a part of the quick cases, and the
+ * next one another part. A whole layer of experts says little of one that products of experts do not say. */
+static size_t parts_of(const sweep *s, case_tier tier)
 {
-    return tier == CASE_QUICK && s->op->op == LLMK_OP_MOE_FORWARD && is_emulated(s->variant) ? 3
-                                                                                             : 1;
+    if (tier != CASE_QUICK || s->alone || !is_emulated(s->variant))
+        return 1;
+    return s->op->op == LLMK_OP_MOE_FORWARD ? 3 : s->op->op == LLMK_OP_LINEAR ? 2 : 1;
 }
 
 static void run_entry(sweep *s, const case_entry *entry)
@@ -180,13 +183,13 @@ static void run_entry(sweep *s, const case_entry *entry)
 
 static void run_variant(sweep *s, case_tier tier, size_t step, size_t first)
 {
-    const size_t own = step_of(s, tier);
+    const size_t parts = parts_of(s, tier), own = s->index % parts;
     const size_t each = tier == CASE_QUICK && is_emulated(s->variant) ? EMULATED_TESTS : 1;
     for (int tested = each > 1 ? 0 : 1; tested < 2; tested++) {
         if (!open_context(s, tested ? 0 : LLMK_CONTEXT_NO_SELFTEST))
             return;
         size_t turn = 0;
-        for (size_t i = own * first; i < s->op->entry_count; i += own * step)
+        for (size_t i = own + parts * first; i < s->op->entry_count; i += parts * step)
             if (s->op->entries[i].tier <= tier && (turn++ % each == 0) == tested)
                 run_entry(s, &s->op->entries[i]);
         close_context(s);
@@ -249,16 +252,16 @@ size_t case_sweep(const case_op *op, const char *variant, case_tier tier, FILE *
         fprintf(out, "%s: its variants cannot be listed\n", op->name);
         return 1;
     }
+    const bool one = variant && strcmp(variant, CASE_EMULATED) != 0;
     for (size_t i = 0; i < count; i++) {
         if (!is_wanted(variant, infos[i].name, emulation))
             continue;
-        sweep s = {.op = op, .variant = infos[i].name, .out = out};
+        sweep s = {.op = op, .variant = infos[i].name, .index = i, .alone = one, .out = out};
         run_variant(&s, tier, step, first);
         failed += s.failed;
         *run += s.run;
         swept++;
     }
-    const bool one = variant && strcmp(variant, CASE_EMULATED) != 0;
     if (!swept && one)
         fprintf(out, "%s has no variant \"%s\"\n", op->name, variant);
     return swept || !one ? failed : 1;
