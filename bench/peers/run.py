@@ -16,6 +16,9 @@ import sys
 
 from cases import Case
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from documents import Refused, check_writable, write  # pylint: disable=wrong-import-position
+
 
 class Answers:
     """Lines of JSON on what was standard output; what peers print goes to standard error."""
@@ -115,9 +118,8 @@ def main():
     options = parser.parse_args()
     if options.json:  # before minutes of timing
         try:
-            with open(options.json, "a", encoding="utf-8"):
-                pass
-        except OSError as error:
+            check_writable(options.json)
+        except Refused as error:
             parser.error(f"--json: {error}")
     answers = Answers() if options.stdin else None
     try:
@@ -137,8 +139,10 @@ def main():
             document["results"].append(row)
             print_row(row)
     if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(document, file, indent=1)
+        try:
+            write(options.json, document)
+        except Refused as error:
+            sys.exit(f"run.py: {error}")
     return 0
 
 

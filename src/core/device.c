@@ -23,14 +23,22 @@
 
 #define AMD_MAX_WORK_GROUP 256
 
+/* Of the device, or where that is NULL of the platform. */
+static cl_int ask(cl_platform_id platform, cl_device_id device, cl_uint what, size_t size,
+                  void *value, size_t *size_out)
+{
+    return device ? clGetDeviceInfo(device, what, size, value, size_out)
+                  : clGetPlatformInfo(platform, what, size, value, size_out);
+}
+
 /* malloc'ed; "" where there is no answer, NULL without memory. */
-static char *all_of(cl_device_id device, cl_device_info what)
+static char *all_of(cl_platform_id platform, cl_device_id device, cl_uint what)
 {
     size_t length = 0;
-    if (clGetDeviceInfo(device, what, 0, NULL, &length) != CL_SUCCESS)
+    if (ask(platform, device, what, 0, NULL, &length) != CL_SUCCESS)
         length = 0;
     char *text = calloc(length + 1, 1);
-    if (text && length && clGetDeviceInfo(device, what, length, text, NULL) != CL_SUCCESS)
+    if (text && length && ask(platform, device, what, length, text, NULL) != CL_SUCCESS)
         text[0] = '\0';
     return text;
 }
@@ -44,19 +52,12 @@ static void keep_head(char *text, char *out, size_t size)
 
 static void read_string(cl_device_id device, cl_device_info what, char *out, size_t size)
 {
-    keep_head(all_of(device, what), out, size);
+    keep_head(all_of(NULL, device, what), out, size);
 }
 
 static void read_platform_name(cl_platform_id platform, char *out, size_t size)
 {
-    size_t length = 0;
-    if (clGetPlatformInfo(platform, CL_PLATFORM_NAME, 0, NULL, &length) != CL_SUCCESS)
-        length = 0;
-    char *text = calloc(length + 1, 1);
-    if (text && length &&
-        clGetPlatformInfo(platform, CL_PLATFORM_NAME, length, text, NULL) != CL_SUCCESS)
-        text[0] = '\0';
-    keep_head(text, out, size);
+    keep_head(all_of(platform, NULL, CL_PLATFORM_NAME), out, size);
 }
 
 static uint64_t read_u64(cl_device_id device, cl_device_info what)
@@ -189,7 +190,7 @@ llmk_status llmk_caps_read(cl_device_id device, llmk_caps *caps)
         caps->compute_capability =
             (uint32_t)(10 * read_u64(device, CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV) +
                        read_u64(device, CL_DEVICE_COMPUTE_CAPABILITY_MINOR_NV));
-    caps->extensions = all_of(device, CL_DEVICE_EXTENSIONS);
+    caps->extensions = all_of(NULL, device, CL_DEVICE_EXTENSIONS);
     if (!caps->extensions)
         return llmk_fail(LLMK_OUT_OF_MEMORY, "out of memory for the extension string");
     caps->subgroup_sizes = read_subgroup_sizes(caps);

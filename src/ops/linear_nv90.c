@@ -100,14 +100,13 @@ bool llmk_linear_nv90_has_x_boxes(const linear_problem *p)
 
 /* And W. The kernel decides the same for itself; what the unit can not bring is copied by items,
  * which is slower than the variants that follow. */
-bool llmk_linear_nv90_has_boxes(const linear_problem *p)
+bool llmk_linear_nv90_has_boxes(const linear_problem *p, llmk_reason *why)
 {
-    if (!llmk_linear_nv90_has_x_boxes(p))
-        return false;
-    for (size_t i = 0; i < p->weights->segment_count; i++)
-        if (p->weights->segments[i].rows % 32)
-            return false;
-    return true;
+    bool has = llmk_linear_nv90_has_x_boxes(p);
+    for (size_t i = 0; has && i < p->weights->segment_count; i++)
+        has = p->weights->segments[i].rows % 32 == 0;
+    return has || llmk_no(why, "for rows of x with one stride and on 16-byte boundaries, k a "
+                               "multiple of 8, and multiples of 32 rows of W");
 }
 
 bool llmk_linear_nv90_supports(llmk_context *ctx, const void *problem, llmk_reason *why)
@@ -119,9 +118,8 @@ bool llmk_linear_nv90_supports(llmk_context *ctx, const void *problem, llmk_reas
     if (!ctx->is_trial && !llmk_variant_is_forced(ctx, "linear", "nv90")) {
         if (m < MIN_ROWS && !p->batch_invariant)
             return llmk_no(why, "for %d rows of x and more", MIN_ROWS);
-        if (!llmk_linear_nv90_has_boxes(p))
-            return llmk_no(why, "for rows of x with one stride and on 16-byte boundaries, k a "
-                                "multiple of 8, and multiples of 32 rows of W");
+        if (!llmk_linear_nv90_has_boxes(p, why))
+            return false;
     }
     if (!llmk_linear_nv90_has_k(k, why))
         return false;
@@ -182,7 +180,7 @@ static plan plan_shared(const linear_problem *p, uint64_t n, uint32_t units)
 {
     const uint64_t tiles = tiles_of(p->x.nrows, n), stages = (p->weights->k + 63) / 64;
     plan best = {.time = UINT64_MAX};
-    for (uint64_t parts = 2; llmk_linear_nv90_has_boxes(p) && parts <= 4; parts *= 2) {
+    for (uint64_t parts = 2; llmk_linear_nv90_has_boxes(p, NULL) && parts <= 4; parts *= 2) {
         const uint64_t per = (stages + parts - 1) / parts;
         const uint64_t time = per * SHARED_STAGE + TRADE_TIME + (parts - 1) * OTHER_TIME;
         if (time < best.time && per >= LEAST_STAGES && tiles * parts <= units &&
@@ -251,7 +249,7 @@ static bool has_rows_of_vectors(const llmk_view *v)
 
 bool llmk_linear_nv90_is_even(const linear_problem *p)
 {
-    return llmk_linear_nv90_has_boxes(p) && has_rows_of_vectors(&p->bias) &&
+    return llmk_linear_nv90_has_boxes(p, NULL) && has_rows_of_vectors(&p->bias) &&
            has_rows_of_vectors(&p->residual) && has_rows_of_vectors(&p->y);
 }
 

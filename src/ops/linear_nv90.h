@@ -14,7 +14,7 @@
  */
 bool llmk_linear_nv90_has_x_boxes(const linear_problem *p);
 /* And weights of x's type. */
-bool llmk_linear_nv90_has_boxes(const linear_problem *p);
+bool llmk_linear_nv90_has_boxes(const linear_problem *p, llmk_reason *why);
 bool llmk_linear_nv90_has_k(uint64_t k, llmk_reason *why);
 /* Nanoseconds for a tile of 256 rows of x by 16 `width` of W, by estimate. */
 uint64_t llmk_linear_nv90_tall_time(uint32_t width, uint64_t k);

@@ -41,10 +41,8 @@ bool llmk_linear_nv90_few_supports(llmk_context *ctx, const void *problem, llmk_
         return false;
     if (m < MIN_ROWS || m > MOST_ROWS)
         return llmk_no(why, "for %d ... %d rows of x", MIN_ROWS, MOST_ROWS);
-    if (!llmk_linear_nv90_has_boxes(p))
-        return llmk_no(why,
-                       "for rows of x with one stride and on 16-byte boundaries, k a multiple of "
-                       "8, and multiples of 32 rows of W");
+    if (!llmk_linear_nv90_has_boxes(p, why))
+        return false;
     if (ctx->is_trial || llmk_variant_is_forced(ctx, "linear", "nv90-few"))
         return true;
     if (m > BETTER_ROWS || (m <= NV_ROWS && w->n * w->k < LARGE))

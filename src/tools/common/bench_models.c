@@ -3,12 +3,12 @@
 
 #include "core/core.h"
 
-#define MOST_BYTES ((size_t)1 << 20) /* of a list */
-
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#define MOST_BYTES ((size_t)1 << 20) /* of a list */
 
 bool bench_models_dir(const char *given, char *dir, size_t size)
 {
